@@ -1,0 +1,1 @@
+"""Activities of plnt, one module per subject, one process per pool."""

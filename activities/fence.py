@@ -1,0 +1,27 @@
+"""The fence that keeps an overtaken attempt from changing the world."""
+
+from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+
+from plnt.errors import StaleRun
+
+
+async def check_current_run() -> None:
+    """Check, right before a change is committed, that this activity's run is still its workflow's newest.
+
+    Asks the raw service: the SDK's describe fails on a paused workflow.
+
+    Raises:
+        StaleRun: a newer run took over.
+    """
+    info = activity.info()
+    client = activity.client()
+    answer = await client.workflow_service.describe_workflow_execution(
+        DescribeWorkflowExecutionRequest(
+            namespace=client.namespace, execution=WorkflowExecution(workflow_id=info.workflow_id or "")
+        )
+    )
+    newest = answer.workflow_execution_info.execution.run_id
+    if newest != info.workflow_run_id:
+        raise StaleRun(f"run {info.workflow_run_id} of {info.workflow_id} was overtaken by {newest}")

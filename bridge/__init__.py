@@ -1,0 +1,1 @@
+"""The bridge between the Kubernetes API and Temporal."""

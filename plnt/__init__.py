@@ -1,0 +1,1 @@
+"""plnt: roll out LLM inference servers on Kubernetes, driven by Temporal."""

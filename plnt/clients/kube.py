@@ -1,0 +1,242 @@
+"""A thin Kubernetes client on kubernetes-asyncio: dicts in and out, every fault a plnt error.
+
+Request timeouts are set on each call: kubernetes-asyncio has none of its own.
+"""
+
+import json
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import aiohttp
+from kubernetes_asyncio import client, config
+
+from plnt.errors import AccessDenied, ApiUnavailable, Conflict, Expired, NotFound, PlntError, Rejected
+from plnt.model import names
+
+Object = dict[str, Any]
+
+CONNECT_SECONDS = 10.0
+REQUEST_SECONDS = 30.0
+PAGE = 500
+"""Objects a page of a list; client-go's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of object: ``api`` is ``v1`` or ``group/version``."""
+
+    api: str
+    plural: str
+
+    def path(self, namespace: str | None = None, name: str | None = None, sub: str | None = None) -> str:
+        """Give the URL path of the collection, the object or its subresource."""
+        parts = ["/api" if self.api == "v1" else "/apis", self.api]
+        if namespace is not None:
+            parts += ["namespaces", namespace]
+        parts += [self.plural, *(part for part in (name, sub) if part is not None)]
+        return "/".join(parts)
+
+
+WORKFLOW_RUNS = Resource(names.API_VERSION, names.PLURAL)
+PODS = Resource("v1", "pods")
+NODES = Resource("v1", "nodes")
+SERVICES = Resource("v1", "services")
+CONFIG_MAPS = Resource("v1", "configmaps")
+CLAIMS = Resource("v1", "persistentvolumeclaims")
+EVENTS = Resource("events.k8s.io/v1", "events")
+DEPLOYMENTS = Resource("apps/v1", "deployments")
+REPLICA_SETS = Resource("apps/v1", "replicasets")
+ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "endpointslices")
+VIRTUAL_SERVICES = Resource("networking.istio.io/v1", "virtualservices")
+
+
+class Kube:
+    """Requests to one API server."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        """Use ``api``, which stays its opener's to close."""
+        self._api = api
+
+    async def get(self, resource: Resource, namespace: str | None, name: str, sub: str | None = None) -> Object:
+        """Read an object.
+
+        Raises:
+            NotFound: it is not there.
+        """
+        return await self._call("GET", resource.path(namespace, name, sub))
+
+    async def find(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
+        """Read an object; none when it, or its kind, is not there."""
+        try:
+            return await self.get(resource, namespace, name)
+        except NotFound:
+            return None
+
+    async def list(
+        self, resource: Resource, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> tuple[list[Object], str]:
+        """List all objects, page by page; gives them and the list's resourceVersion."""
+        items: list[Object] = []
+        token = ""
+        while True:
+            query = {"limit": str(PAGE), "continue": token, "labelSelector": labels, "fieldSelector": fields}
+            page = await self._call("GET", resource.path(namespace), query=query)
+            items += page.get("items") or []
+            token = page["metadata"].get("continue", "")
+            if not token:
+                return items, page["metadata"]["resourceVersion"]
+
+    async def create(self, resource: Resource, namespace: str | None, body: Object) -> Object:
+        """Create an object.
+
+        Raises:
+            Conflict: one of that name exists.
+        """
+        return await self._call(
+            "POST", resource.path(namespace), body=body, query={"fieldManager": names.FIELD_MANAGER}
+        )
+
+    async def apply(
+        self, resource: Resource, body: Object, *, manager: str = names.FIELD_MANAGER, sub: str | None = None
+    ) -> Object:
+        """Apply an object's whole own field set server-side, by force; a resourceVersion in it is a precondition."""
+        meta = body["metadata"]
+        return await self._call(
+            "PATCH",
+            resource.path(meta.get("namespace"), meta["name"], sub),
+            body=body,
+            content_type="application/apply-patch+yaml",
+            query={"fieldManager": manager, "force": "true"},
+        )
+
+    async def merge(
+        self, resource: Resource, namespace: str | None, name: str, body: Object, sub: str | None = None
+    ) -> Object:
+        """Merge-patch an object; put ``metadata.resourceVersion`` in ``body`` as precondition."""
+        path = resource.path(namespace, name, sub)
+        query = {"fieldManager": names.FIELD_MANAGER}
+        return await self._call("PATCH", path, body=body, content_type="application/merge-patch+json", query=query)
+
+    async def delete(
+        self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None, grace: int | None = None
+    ) -> None:
+        """Delete an object if it is there; ``uid`` is a precondition."""
+        body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
+        try:
+            await self._call("DELETE", resource.path(namespace, name), body=body)
+        except NotFound:
+            return
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, query: Mapping[str, str], idle_seconds: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Open a streaming GET; ``idle_seconds`` without a byte raise ApiUnavailable at the reader's side."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle_seconds)
+        with _translated(f"GET {path}"):
+            response = await self._request("GET", path, query=query, limits=timeout)
+        try:
+            yield response
+        finally:
+            response.close()
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Object | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
+        with _translated(f"{method} {path}"):
+            response = await self._request(
+                method, path, body=body, query=query, content_type=content_type, limits=timeout
+            )
+            data = json.loads(await response.read())
+        if not isinstance(data, dict):
+            raise ApiUnavailable(f"{method} {path}: the answer is no JSON object")
+        return data
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        limits: aiohttp.ClientTimeout,
+        body: Object | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> aiohttp.ClientResponse:
+        configuration = self._api.configuration
+        headers = {"Accept": "application/json", "User-Agent": "plnt"}
+        authorization = await configuration.get_api_key_with_prefix("BearerToken")
+        if authorization:
+            headers["Authorization"] = authorization.strip()
+        if body is not None:
+            headers["Content-Type"] = content_type
+        response: aiohttp.ClientResponse = await self._api.rest_client.pool_manager.request(
+            method,
+            f"{configuration.host}{path}",
+            params={key: value for key, value in (query or {}).items() if value},
+            data=None if body is None else json.dumps(body),
+            headers=headers,
+            timeout=limits,
+        )
+        if response.status >= 400:
+            text = await response.text()
+            response.release()
+            raise _refusal(response.status, f"{method} {path}", text, response.headers.get("Retry-After"))
+        return response
+
+
+@contextmanager
+def _translated(doing: str) -> Iterator[None]:
+    """Turn transport faults into ApiUnavailable, with what was being done."""
+    try:
+        yield
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        raise ApiUnavailable(f"{doing}: {type(error).__name__} {error}") from error
+
+
+def _refusal(status: int, doing: str, text: str, retry_after: str | None) -> PlntError:
+    try:
+        message = json.loads(text).get("message", text)
+    except (ValueError, AttributeError):
+        message = text[:300]
+    said = f"{doing}: {status} {message}"
+    match status:
+        case 404:
+            return NotFound(said)
+        case 409:
+            return Conflict(said)
+        case 410:
+            return Expired(said)
+        case 400 | 422:
+            return Rejected(said)
+        case 401 | 403:
+            return AccessDenied(said)
+        case _:
+            after = timedelta(seconds=int(retry_after)) if retry_after and retry_after.isdecimal() else None
+            return ApiUnavailable(said, after=after)
+
+
+@asynccontextmanager
+async def connect() -> AsyncIterator[Kube]:
+    """Connect by ``KUBECONFIG`` or the default kubeconfig when there is one, else by the pod's service account."""
+    configuration = client.Configuration()
+    if os.environ.get("KUBECONFIG") or os.path.exists(os.path.expanduser("~/.kube/config")):  # noqa: ASYNC240, PTH110, PTH111
+        await config.load_kube_config(client_configuration=configuration)
+    else:
+        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    async with client.ApiClient(configuration) as api:
+        yield Kube(api)

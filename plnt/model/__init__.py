@@ -1,0 +1,1 @@
+"""Decisions and data of plnt as plain functions and frozen models; no input or output."""

@@ -1,0 +1,340 @@
+"""What steps take and give, and what signals carry. Every step takes one model and gives one model.
+
+Namespace and name of the WorkflowRun travel in ``ref``; the run ID is the activity's own
+(``activity.info().workflow_run_id``) and is never an argument.
+"""
+
+from typing import Literal
+
+from plnt.model.desired import Policy, Ref
+from plnt.model.message import Message
+from plnt.model.options import Options
+from plnt.model.workflow_run import Quantization, Runtime, Spec
+
+
+class Done(Message):
+    """The step's world is as asked, read back."""
+
+
+class Target(Message):
+    """The WorkflowRun alone."""
+
+    ref: Ref
+
+
+class DropFinalizer(Message):
+    """Remove the finalizer from the object with this uid; another uid or none is left alone."""
+
+    ref: Ref
+    uid: str
+
+
+class SurveyRequest(Message):
+    """Look at what exists of a WorkflowRun; ``claim`` takes the base name first (never at deletion)."""
+
+    ref: Ref
+    base: str
+    policy: Policy
+    claim: bool
+
+
+class ServingRecord(Message):
+    """What ``settle`` wrote down about the serving revision."""
+
+    revision: str
+    release: str
+    generation: int
+    identity: str
+    pods_digest: str
+    """Digest of the pod-relevant spec and options; equal = applied in place."""
+    tree: str = ""
+    """Digest of the weights tree."""
+    gpu_class: str = ""
+
+
+class ReleaseSeen(Message):
+    """One Helm release of the WorkflowRun."""
+
+    name: str
+    revision: str
+    status: str
+    """Helm's own word, such as ``deployed`` or ``pending-install``."""
+    replicas: int
+    """``spec.replicas`` of its Deployment; 0 when there is none."""
+    ready: int
+
+
+class World(Message):
+    """What exists of a WorkflowRun."""
+
+    serving: str | None = None
+    """Revision that serves: the route's annotation, else the front Service's selector."""
+    record: ServingRecord | None = None
+    weights: dict[str, int] = {}
+    """Revision -> weight on the route; empty when there is no route."""
+    releases: list[ReleaseSeen] = []
+    selector_revision: str | None = None
+    """Revision that the front Service selects; none = no selector or no Service."""
+
+
+class ResolveClass(Message):
+    """Find how nodes name the class, and whether any node could hold one pod."""
+
+    ref: Ref
+    gpu_class: str
+    gpu: int
+    memory_gib: int
+
+
+class Toleration(Message):
+    """A pod's toleration."""
+
+    key: str
+    operator: Literal["Exists", "Equal"] = "Exists"
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+class GpuClass(Message):
+    """How pods ask for the class."""
+
+    resource_name: str
+    node_selector: dict[str, str] = {}
+    tolerations: list[Toleration] = []
+
+
+class ResolveSource(Message):
+    """Pin the source to a plan and check that runtime, quantization and checkpoint agree."""
+
+    ref: Ref
+    runtime: Runtime
+    storage_uri: str
+    quantization: Quantization
+
+
+class PlanRef(Message):
+    """A pull plan; its text lies in the cache under ``plans/<digest>.json``."""
+
+    digest: str
+    files: int
+    bytes: int
+
+
+class PullWeights(Message):
+    """Pull what a plan lists."""
+
+    ref: Ref
+    storage_uri: str
+    plan: PlanRef
+
+
+class Tree(Message):
+    """A published tree of weights; path in the cache: ``trees/<digest>``."""
+
+    digest: str
+    bytes: int
+    proof: str
+    """What verified the bytes: a word for people, such as ``sha256`` or ``transport only``."""
+
+
+class Join(Message):
+    """Ask the line of a GPU class for room; a later join of the same workflow replaces its run ID."""
+
+    ref: Ref
+    workflow_id: str
+    run_id: str
+    uid: str
+    release: str
+    gpu_class: str
+    resource_name: str
+    node_selector: dict[str, str] = {}
+    tolerations: list[Toleration] = []
+    pods: int
+    gpus_per_pod: int
+    poll_seconds: float
+
+
+class Leave(Message):
+    """Give up place or lease; only the entry with this run ID goes."""
+
+    workflow_id: str
+    run_id: str
+    gpu_class: str
+
+
+class LeaseCount(Message):
+    """A lease or the head of the line as the counting activity needs it."""
+
+    workflow_id: str
+    run_id: str
+    namespace: str
+    release: str
+    pods: int
+    gpus_per_pod: int
+    resource_name: str
+    node_selector: dict[str, str] = {}
+    tolerations: list[Toleration] = []
+
+
+class CountFree(Message):
+    """Count what is free of a class. ``leases`` are granted, ``head`` is first in line (none = nobody)."""
+
+    gpu_class: str
+    leases: list[LeaseCount]
+    head: LeaseCount | None
+
+
+class Capacity(Message):
+    """The answer of ``count-free``."""
+
+    bound: dict[str, int]
+    """Workflow ID -> pods of its release that are bound to a node."""
+    closed: list[str]
+    """Workflow IDs of leases whose run is no longer open."""
+    free: int
+    """Free GPUs of the class on usable nodes, live leases' unbound pods taken off."""
+    head_fits: bool
+
+
+class InstallRelease(Message):
+    """Install a revision as a Helm release without traffic, sized to ``replicas``."""
+
+    ref: Ref
+    base: str
+    release: str
+    revision: str
+    spec: Spec
+    options: Options
+    policy: Policy
+    gpu_class: GpuClass
+    tree: Tree
+    replicas: int
+
+
+class ReleaseRequest(Message):
+    """A release by name. ``drain_seconds`` is waited before an uninstall of what carried traffic."""
+
+    ref: Ref
+    base: str
+    release: str
+    drain_seconds: int = 0
+
+
+class AwaitRelease(Message):
+    """Wait until ``replicas`` pods of the release are ready."""
+
+    ref: Ref
+    base: str
+    release: str
+    replicas: int
+    policy: Policy
+
+
+class ReadyPods(Message):
+    """Ready pods of a release."""
+
+    pods: int
+
+
+class SizeRelease(Message):
+    """Set the size of a release through the scale subresource."""
+
+    ref: Ref
+    base: str
+    release: str
+    replicas: int
+
+
+class WatchCanary(Message):
+    """Watch the canary's pods for ``seconds``."""
+
+    ref: Ref
+    base: str
+    release: str
+    seconds: int
+
+
+class RunSmokeTest(Message):
+    """Stream ``prompts`` completions to the release's own Service."""
+
+    ref: Ref
+    release: str
+    url: str
+    """Base URL of the revision Service."""
+    model: str
+    prompts: int
+    ttft_budget_ms: int | None
+    tpot_budget_ms: int | None
+    wait_seconds: float
+
+
+class SmokeReport(Message):
+    """Numbers of a passed smoke test, in milliseconds; a failed one raises SmokeTestFailed."""
+
+    prompts: int
+    ttft_p50_ms: float
+    ttft_p90_ms: float
+    tpot_p50_ms: float | None = None
+    tpot_p90_ms: float | None = None
+
+
+class SetWeights(Message):
+    """Route ``canary_percent`` of the requests to ``canary`` and the rest to ``stable``.
+
+    ``stable`` none: the canary is the only destination. ``serving`` set: written in the same apply as the
+    route's annotation; only Promoting does that, together with ``canary_percent`` 100.
+    """
+
+    ref: Ref
+    base: str
+    policy: Policy
+    stable: str | None
+    """Revision that serves."""
+    canary: str
+    """Revision under test."""
+    canary_percent: int
+    serving: str | None = None
+
+
+class Weights(Message):
+    """Revision -> weight, as read back."""
+
+    weights: dict[str, int]
+
+
+class WithdrawCanary(Message):
+    """Route everything to ``stable`` alone, read back, then wait for the drain.
+
+    ``stable`` none: nothing serves; the route goes and the front Service loses its selector.
+    """
+
+    ref: Ref
+    base: str
+    policy: Policy
+    stable: str | None
+    drain: bool = True
+    """False when no canary destination was there to drain."""
+
+
+class Settle(Message):
+    """Point front Service and autoscaler at the serving revision and write the serving record."""
+
+    ref: Ref
+    base: str
+    policy: Policy
+    record: ServingRecord
+    spec: Spec
+    release_name: str
+
+
+class Settled(Message):
+    """The endpoint, its EndpointSlice seen filled."""
+
+    endpoint: str
+
+
+class ReleaseName(Message):
+    """Give the base name back: delete the front Service, if nothing serves."""
+
+    ref: Ref
+    base: str

@@ -1,0 +1,1 @@
+"""Where the custom resource definitions lie: `plnt/operators/crds`."""

@@ -1,0 +1,1 @@
+"""Real servers, simulated GPU nodes and the processes of plnt, all on loopback."""

@@ -1,0 +1,121 @@
+"""Every setting of every process, read once from the environment in its ``__main__``.
+
+The Temporal connection obeys the ``TEMPORAL_*`` variables of the official CLI, the Kubernetes connection
+``KUBECONFIG`` or the pod's service account, tracing the standard ``OTEL_*``, S3 the standard ``AWS_*``.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, ValidationError
+
+from plnt.model.desired import Policy
+
+
+class SettingsInvalid(Exception):
+    """One message that lists every wrong setting."""
+
+
+def _split(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+
+
+class Settings(BaseModel):
+    """What every process has."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    log_level: str = Field("INFO", alias="PLNT_LOG_LEVEL", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    """Least severe level that is logged."""
+    listen_host: str = Field("127.0.0.1", alias="PLNT_LISTEN_HOST")
+    """Address of the health endpoints and of Temporal's metrics endpoint; in a pod, ``status.podIP``."""
+    health_port: int = Field(0, alias="PLNT_HEALTH_PORT", ge=0, le=65535)
+    """Port of ``/healthz``, ``/readyz``; 0 = none."""
+    metrics_port: int = Field(0, alias="PLNT_METRICS_PORT", ge=0, le=65535)
+    """Port of Prometheus metrics; 0 = none."""
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str]) -> Self:
+        """Read the settings.
+
+        Raises:
+            SettingsInvalid: some are wrong; the message lists all of them, one a line.
+        """
+        try:
+            return cls.model_validate({key: value for key, value in environ.items() if value != ""})
+        except ValidationError as error:
+            raise SettingsInvalid(_faults(error)) from None
+
+
+class BridgeSettings(Settings):
+    """Settings of the bridge, the policy that it hands to workflows included."""
+
+    namespaces: Names = Field((), alias="PLNT_NAMESPACES")
+    """Namespaces to watch, separated by commas; empty = all."""
+    resync_seconds: float = Field(600, alias="PLNT_RESYNC_SECONDS", gt=0)
+    """Time between two full lists, in seconds."""
+    watch_idle_seconds: float = Field(80, alias="PLNT_WATCH_IDLE_SECONDS", gt=0)
+    """Longest silence on the watch before it is reopened; the API server sends a bookmark every 60 s."""
+    provider: str = Field("istio", alias="PLNT_PROVIDER", pattern="^istio$")
+    """Traffic provider; this version has ``istio``."""
+    cluster_domain: str = Field("cluster.local", alias="PLNT_CLUSTER_DOMAIN")
+    """DNS domain of the cluster."""
+    bake_seconds: int = Field(300, alias="PLNT_BAKE_SECONDS", ge=0)
+    """Time at trafficPercent before promotion, in seconds."""
+    drain_seconds: int = Field(30, alias="PLNT_DRAIN_SECONDS", ge=0)
+    """Time between the end of new requests to a release and its end, in seconds."""
+    queue_deadline_seconds: int = Field(86_400, alias="PLNT_QUEUE_DEADLINE_SECONDS", ge=1)
+    """Longest wait in the GPU line, in seconds."""
+    gpu_poll_seconds: float = Field(5, alias="PLNT_GPU_POLL_SECONDS", gt=0)
+    """Time between two counts of free GPUs while someone waits, in seconds."""
+    smoke_wait_seconds: float = Field(30, alias="PLNT_SMOKE_WAIT_SECONDS", gt=0)
+    """Longest wait for a ready canary's ``/v1/models`` before the smoke test, in seconds."""
+    startup_budget_seconds: int = Field(1800, alias="PLNT_STARTUP_BUDGET_SECONDS", ge=10)
+    """Longest start of a runtime, model load included, in seconds."""
+    undo_deadline_seconds: int = Field(7200, alias="PLNT_UNDO_DEADLINE_SECONDS", ge=10)
+    """Longest time that one undo step is retried, in seconds."""
+
+    @property
+    def policy(self) -> Policy:
+        """What of this steers workflows."""
+        return Policy.model_validate(self.model_dump(include=set(Policy.model_fields)))
+
+
+class ControlSettings(Settings):
+    """Settings of the workflow worker."""
+
+    workflow_slots: int = Field(100, alias="PLNT_WORKFLOW_SLOTS", ge=2)
+    """Workflow tasks at once."""
+
+
+class PoolSettings(Settings):
+    """Settings of the activity pools; each pool reads its own part."""
+
+    slots: int | None = Field(None, alias="PLNT_SLOTS", ge=1)
+    """Activities at once; the default is the pool's own."""
+    gpu_classes: Json[dict[str, dict[str, Any]]] = Field({}, alias="PLNT_GPU_CLASSES", validate_default=False)
+    """JSON map of gpuClass to ``{resourceName, nodeSelector, tolerations}``, before nodes are looked at."""
+    cache_dir: Path = Field(Path("/var/lib/plnt/cache"), alias="PLNT_CACHE_DIR")
+    """The weights cache as the weights pool sees it."""
+    cache_max_bytes: int | None = Field(None, alias="PLNT_CACHE_MAX_BYTES", ge=1)
+    """Upper bound of the cache, in bytes; none = the volume's size."""
+    cache_volume: Json[dict[str, Any]] = Field(
+        {"persistentVolumeClaim": {"claimName": "plnt-weights"}}, alias="PLNT_CACHE_VOLUME", validate_default=False
+    )
+    """Kubernetes volume source of the weights cache, as JSON, mounted by runtime pods."""
+    pull_connections: int = Field(16, alias="PLNT_PULL_CONNECTIONS", ge=1, le=64)
+    """Connections of one pull."""
+    pull_bytes_per_second: int | None = Field(None, alias="PLNT_PULL_BYTES_PER_SECOND", ge=1)
+    """Upper bound of this worker's download rate, in bytes per second; none = no bound."""
+    private_hosts: Names = Field((), alias="PLNT_WEIGHTS_PRIVATE_HOSTS")
+    """``host:port`` on private or loopback addresses from which weights may be pulled, separated by commas."""
+    charts_dir: Path | None = Field(None, alias="PLNT_CHARTS_DIR")
+    """Folder of ``<runtime>-runtime`` charts; none = those that came with plnt."""
+
+
+def _faults(error: ValidationError) -> str:
+    return "\n".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())

@@ -1,0 +1,1 @@
+"""Workflows of plnt: deterministic, without any client library."""
