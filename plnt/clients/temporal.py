@@ -1,6 +1,8 @@
 """The connection to Temporal, by the ``TEMPORAL_*`` variables of the official CLI."""
 
+import asyncio
 import logging
+import random
 
 from temporalio.client import Client, Plugin
 from temporalio.contrib.pydantic import pydantic_data_converter
@@ -11,11 +13,21 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_ADDRESS = "localhost:7233"
 
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 5.0
+
 
 async def connect(runtime: Runtime | None = None, plugins: tuple[Plugin, ...] = ()) -> Client:
-    """Connect lazily: the first call, not this one, needs the server, and every call is retried by the SDK."""
+    """Connect, waiting for as long as the server does not answer: workers refuse a lazily connected client."""
     options = ClientConfig.load_client_connect_config()
     options.setdefault("target_host", DEFAULT_ADDRESS)
-    return await Client.connect(
-        **options, data_converter=pydantic_data_converter, runtime=runtime, plugins=plugins, lazy=True
-    )
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return await Client.connect(
+                **options, data_converter=pydantic_data_converter, runtime=runtime, plugins=plugins
+            )
+        except RuntimeError as error:
+            # The SDK has no class of its own for a server that cannot be reached.
+            logger.warning("temporal does not answer", extra={"address": options["target_host"], "error": str(error)})
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
