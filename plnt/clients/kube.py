@@ -143,10 +143,10 @@ class Kube:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle_seconds)
         with _translated(f"GET {path}"):
             response = await self._request("GET", path, query=query, limits=timeout)
-        try:
-            yield response
-        finally:
-            response.close()
+            try:
+                yield response
+            finally:
+                response.close()
 
     async def _call(
         self,
