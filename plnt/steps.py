@@ -36,7 +36,8 @@ class Step(Generic[In, Out]):
     """One activity as the workflow sees it.
 
     ``heartbeat`` none: the activity is short and not told of a cancel. ``wait_cancel``: a cancelled workflow
-    waits until the activity has really stopped, so that no undo overlaps it.
+    waits until the activity has really stopped, so that no undo overlaps it; without a heartbeat that is the
+    end of the attempt under way.
     """
 
     name: str
@@ -74,11 +75,23 @@ _PATIENT = _retry(1, 30)
 """Unlimited attempts inside schedule-to-close: an outage of the API server is waited out."""
 _FOREVER: timedelta | None = None
 
-LOAD_DESIRED = Step("load-desired", m.Target, Loaded, Queue.BRIDGE, _SECONDS_10, _FOREVER, _PATIENT, Phase.VALIDATING)
+LOAD_DESIRED = Step(
+    "load-desired",
+    m.Target,
+    Loaded,
+    Queue.BRIDGE,
+    _SECONDS_10,
+    _FOREVER,
+    _PATIENT,
+    Phase.VALIDATING,
+    wait_cancel=True,
+)
 DROP_FINALIZER = Step("drop-finalizer", m.DropFinalizer, m.Done, Queue.BRIDGE, _SECONDS_10, _FOREVER, _PATIENT)
 WRITE_STATUS = Step("write-status", StatusWrite, StatusWritten, Queue.BRIDGE, _SECONDS_30, _FOREVER, _PATIENT)
 
-SURVEY = Step("survey", m.SurveyRequest, m.World, Queue.DEPLOY, _MINUTE, _HOUR, _PATIENT, Phase.VALIDATING)
+SURVEY = Step(
+    "survey", m.SurveyRequest, m.World, Queue.DEPLOY, _MINUTE, _HOUR, _PATIENT, Phase.VALIDATING, wait_cancel=True
+)
 RELEASE_NAME = Step("release-name", m.ReleaseName, m.Done, Queue.DEPLOY, _MINUTE, _HOURS_2, _PATIENT)
 RESOLVE_CLASS = Step(
     "resolve-class", m.ResolveClass, m.GpuClass, Queue.GPU, _SECONDS_30, _MINUTES_5, _PATIENT, Phase.VALIDATING
@@ -98,7 +111,9 @@ PULL_WEIGHTS = Step(
     heartbeat=_SECONDS_10,
     wait_cancel=True,
 )
-JOIN_LINE = Step("join-line", m.Join, m.Done, Queue.GPU, _SECONDS_30, _HOUR, _PATIENT, Phase.DEPLOYING)
+JOIN_LINE = Step(
+    "join-line", m.Join, m.Done, Queue.GPU, _SECONDS_30, _HOUR, _PATIENT, Phase.DEPLOYING, wait_cancel=True
+)
 LEAVE_LINE = Step("leave-line", m.Leave, m.Done, Queue.GPU, _SECONDS_30, _HOURS_2, _PATIENT)
 COUNT_FREE = Step("count-free", m.CountFree, m.Capacity, Queue.GPU, _SECONDS_30, _FOREVER, _PATIENT)
 
@@ -126,7 +141,9 @@ AWAIT_RELEASE = Step(
     heartbeat=_SECONDS_20,
     wait_cancel=True,
 )
-SIZE_RELEASE = Step("size-release", m.SizeRelease, m.Done, Queue.DEPLOY, _MINUTE, _HOUR, _PATIENT, Phase.PROMOTING)
+SIZE_RELEASE = Step(
+    "size-release", m.SizeRelease, m.Done, Queue.DEPLOY, _MINUTE, _HOUR, _PATIENT, Phase.PROMOTING, wait_cancel=True
+)
 UNINSTALL_RELEASE = Step(
     "uninstall-release",
     m.ReleaseRequest,
@@ -151,7 +168,17 @@ RUN_SMOKE_TEST = Step(
     heartbeat=_SECONDS_20,
     wait_cancel=True,
 )
-SET_WEIGHTS = Step("set-weights", m.SetWeights, m.Weights, Queue.PROMOTE, _MINUTE, _HOUR, _PATIENT, Phase.SMOKE_TESTING)
+SET_WEIGHTS = Step(
+    "set-weights",
+    m.SetWeights,
+    m.Weights,
+    Queue.PROMOTE,
+    _MINUTE,
+    _HOUR,
+    _PATIENT,
+    Phase.SMOKE_TESTING,
+    wait_cancel=True,
+)
 WATCH_CANARY = Step(
     "watch-canary",
     m.WatchCanary,
@@ -167,7 +194,9 @@ WATCH_CANARY = Step(
 WITHDRAW_CANARY = Step(
     "withdraw-canary", m.WithdrawCanary, m.Done, Queue.PROMOTE, _MINUTES_15, _HOURS_2, _PATIENT, heartbeat=_SECONDS_20
 )
-SETTLE = Step("settle", m.Settle, m.Settled, Queue.PROMOTE, _MINUTES_5, _HOUR, _PATIENT, Phase.PROMOTING)
+SETTLE = Step(
+    "settle", m.Settle, m.Settled, Queue.PROMOTE, _MINUTES_5, _HOUR, _PATIENT, Phase.PROMOTING, wait_cancel=True
+)
 
 STEPS: tuple[Step[Message, Message], ...] = (
     LOAD_DESIRED,

@@ -75,6 +75,8 @@ class World(Message):
     releases: list[ReleaseSeen] = []
     selector_revision: str | None = None
     """Revision that the front Service selects; none = no selector or no Service."""
+    chart_versions: dict[str, str] = {}
+    """Runtime -> version of the chart that this deploy pool installs; part of the revision."""
 
 
 class ResolveClass(Message):

@@ -72,6 +72,8 @@ class PhaseReport(Message):
     seq: int = 0
     phase: Phase
     endpoint: str | None = None
+    endpoint_known: bool = True
+    """False before anybody has looked what serves: the endpoint that was written last stays."""
     last_error: str = ""
     observed_options: str = ""
     """Options digest that the run works on."""
