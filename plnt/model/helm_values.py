@@ -1,0 +1,80 @@
+"""From a WorkflowRun's spec to the values of a runtime chart."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from plnt.errors import SpecInvalid, UnsupportedCombination
+from plnt.model.desired import Policy
+from plnt.model.messages import GpuClass, InstallRelease
+from plnt.model.workflow_run import Runtime
+
+BUILT_RUNTIMES = frozenset({Runtime.VLLM})
+"""Runtimes that have a chart in this version."""
+
+MAX_PRE_STOP_SECONDS = 15
+"""Longest wait between the removal from the endpoints and SIGTERM; KServe's value."""
+LEAST_SHUTDOWN_SECONDS = 60
+"""Least time for streams in flight after SIGTERM; an idle engine ends at once."""
+
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+Values = dict[str, Any]
+
+
+def render_values(request: InstallRelease, cache_volume: Mapping[str, Any]) -> Values:
+    """Give the chart values of a release; ``cache_volume`` is the volume source of the weights cache.
+
+    They hold nothing of the run, so that a second run of the same revision changes no pod, and no secret.
+
+    Raises:
+        UnsupportedCombination: this version has no chart for the runtime.
+        SpecInvalid: the engine cannot be told that model name.
+    """
+    spec = request.spec
+    if spec.runtime not in BUILT_RUNTIMES:
+        built = ", ".join(sorted(BUILT_RUNTIMES))
+        raise UnsupportedCombination(f"spec.runtime: {spec.runtime} is not built yet; this version deploys {built}")
+    if spec.model.name.startswith("-"):
+        raise SpecInvalid(f"spec.model.name: {spec.model.name!r} starts with a dash, which engines read as an option")
+    return {
+        "fullnameOverride": request.release,
+        "owner": request.base,
+        "revision": request.revision,
+        "labels": dict(request.options.labels),
+        "model": {"name": spec.model.name},
+        "weights": {
+            "volume": dict(cache_volume),
+            "subPath": f"trees/{request.tree.digest}",
+            "mountPath": choose_mount_path(spec.model.name),
+        },
+        "resources": {
+            "gpu": spec.resources.gpu,
+            "gpuResource": request.gpu_class.resource_name,
+            "memoryGiB": spec.resources.memory_gib,
+        },
+        "paused": request.replicas == 0,
+        **_placement(request.gpu_class),
+        **_times(request.policy),
+    }
+
+
+def choose_mount_path(model_name: str) -> str:
+    """Give where the weights are mounted: some engines serve a model under the name of its folder."""
+    folder = model_name.rpartition("/")[2]
+    return f"/models/{folder}" if _FOLDER.fullmatch(folder) else "/models/weights"
+
+
+def _placement(gpu_class: GpuClass) -> Values:
+    return {
+        "nodeSelector": dict(gpu_class.node_selector),
+        "tolerations": [toleration.model_dump() for toleration in gpu_class.tolerations],
+    }
+
+
+def _times(policy: Policy) -> Values:
+    return {
+        "startupBudgetSeconds": policy.startup_budget_seconds,
+        "preStopSeconds": min(policy.drain_seconds, MAX_PRE_STOP_SECONDS),
+        "shutdownTimeoutSeconds": max(policy.drain_seconds, LEAST_SHUTDOWN_SECONDS),
+    }
