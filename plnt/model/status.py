@@ -100,12 +100,11 @@ class Progress(Message):
 
 
 class StatusWrite(Message):
-    """What the reporter asks the bridge's write activity to write: the newest report and progress on top."""
+    """What the reporter asks the bridge's write activity to write; no report only asks which object lives."""
 
     namespace: str
     name: str
-    report: PhaseReport
-    progress: Progress | None = None
+    report: PhaseReport | None = None
 
 
 class StatusWritten(Message):
@@ -113,3 +112,4 @@ class StatusWritten(Message):
 
     live_uid: str | None
     at: datetime | None = None
+    """When something was written; none when the status said so already, or was for another uid."""
