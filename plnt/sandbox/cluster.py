@@ -1,0 +1,123 @@
+"""What a sandbox's cluster holds before anybody uses it: kinds, users' rights, the mesh's namespace."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubernetes_asyncio import client, config
+
+from plnt.clients.kube import Kube, Resource
+from plnt.errors import ApiUnavailable, Conflict, NotFound, PermanentError
+from plnt.sandbox.programs import Programs
+from plnt.sandbox.waiting import wait_until
+
+CRDS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions")
+NAMESPACES = Resource("v1", "namespaces")
+SERVICE_ACCOUNTS = Resource("v1", "serviceaccounts")
+BINDINGS = Resource("rbac.authorization.k8s.io/v1", "clusterrolebindings")
+_CONDITION_SECONDS = 30.0
+
+
+class ClusterUnprepared(PermanentError):
+    """The cluster does not take what every sandbox needs."""
+
+
+@asynccontextmanager
+async def open_kube(kubeconfig: Path) -> AsyncIterator[Kube]:
+    """Open a client that acts as the kubeconfig's user."""
+    configuration = client.Configuration()
+    await config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration)
+    async with client.ApiClient(configuration) as api:
+        yield Kube(api)
+
+
+async def run_kubectl(programs: Programs, kubeconfig: Path, *arguments: str) -> str:
+    """Run kubectl and give its output.
+
+    Raises:
+        ClusterUnprepared: it failed; the message holds what it said.
+    """
+    process = await asyncio.create_subprocess_exec(
+        str(programs.kubectl),
+        f"--kubeconfig={kubeconfig}",
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    if process.returncode:
+        raise ClusterUnprepared(f"kubectl {' '.join(arguments)}: {err.decode(errors='replace')}")
+    return out.decode()
+
+
+async def create_crds(kube: Kube, file: Path) -> None:
+    """Create every kind of a file of CRDs, all at once, those left out that exist."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    bodies = await asyncio.to_thread(lambda: [body for body in yaml.load_all(file.read_text(), loader) if body])
+    await asyncio.gather(*(ensure(kube, CRDS, body) for body in bodies))
+
+
+async def ensure(kube: Kube, resource: Resource, body: dict[str, Any], namespace: str | None = None) -> None:
+    """Create an object unless it is there."""
+    with suppress(Conflict):
+        await kube.create(resource, namespace, body)
+
+
+async def bind_users(kube: Kube, users: Sequence[str]) -> None:
+    """Give each user every right, by a binding of its own.
+
+    The sandbox is one person's: the rights of an installation are the manifests' business.
+    """
+    for user in users:
+        body = {
+            "apiVersion": BINDINGS.api,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+        }
+        await ensure(kube, BINDINGS, body)
+
+
+async def create_namespace(kube: Kube, name: str) -> None:
+    """Create a namespace and wait for the service account that its pods need.
+
+    Raises:
+        ClusterUnprepared: the controllers make no service account.
+    """
+    await ensure(kube, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    async def has_account() -> bool:
+        return await kube.find(SERVICE_ACCOUNTS, name, "default") is not None
+
+    with _named(f"namespace {name} gets no service account"):
+        await wait_until(has_account, _CONDITION_SECONDS)
+
+
+async def wait_served(kube: Kube, resource: Resource) -> None:
+    """Wait until the API server serves a kind.
+
+    Raises:
+        ClusterUnprepared: it does not within half a minute.
+    """
+
+    async def is_served() -> bool:
+        with suppress(NotFound, ApiUnavailable):
+            await kube.list(resource)
+            return True
+        return False
+
+    with _named(f"{resource.plural} are not served"):
+        await wait_until(is_served, _CONDITION_SECONDS)
+
+
+@contextmanager
+def _named(fault: str) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError:
+        raise ClusterUnprepared(f"{fault} within {_CONDITION_SECONDS:.0f} s; see the API server's log") from None

@@ -1,0 +1,196 @@
+"""A sandbox from nothing to ready, for the command, the demo and the tests alike."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from plnt import resources
+from plnt.clients.kube import VIRTUAL_SERVICES, WORKFLOW_RUNS, Kube
+from plnt.sandbox import cluster, polling, record
+from plnt.sandbox.components import (
+    PRODUCT,
+    S3_ACCESS_KEY,
+    S3_SECRET_KEY,
+    WIDE_USERS,
+    Component,
+    Site,
+    list_components,
+)
+from plnt.sandbox.kubeconfig import write_kubeconfig
+from plnt.sandbox.pki import Authority
+from plnt.sandbox.ports import claim_block
+from plnt.sandbox.programs import Programs
+from plnt.sandbox.state import State, write_json
+from plnt.sandbox.supervisor import Supervisor
+
+SERVER_SECONDS = 60.0
+"""Longest wait for a server's first answer."""
+POOL_SECONDS = 90.0
+"""Longest wait for all workers to poll."""
+Say = Callable[[str], None]
+
+
+@dataclass
+class Sandbox:
+    """A running sandbox."""
+
+    site: Site
+    supervisor: Supervisor
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Time from the start to each milestone, in seconds."""
+
+    @property
+    def state(self) -> State:
+        """The state folder."""
+        return self.site.state
+
+    @property
+    def programs(self) -> Programs:
+        """The executables."""
+        return self.site.programs
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.state.kubeconfig
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables with which ``kubectl``, ``helm`` and ``temporal`` work on the sandbox."""
+        return {
+            "KUBECONFIG": str(self.kubeconfig),
+            "TEMPORAL_ADDRESS": self.site.temporal,
+            "HELM_DRIVER": "configmap",
+            "PATH": self.site.path,
+        }
+
+    async def kubectl(self, *arguments: str) -> str:
+        """Run the real kubectl as administrator and give its output."""
+        return await cluster.run_kubectl(self.programs, self.kubeconfig, *arguments)
+
+    async def connect_temporal(self) -> Client:
+        """Connect to Temporal as the product does."""
+        return await Client.connect(self.site.temporal, data_converter=pydantic_data_converter)
+
+    async def wait_polling(self, names: Sequence[str] = PRODUCT) -> None:
+        """Wait until the present process of each named component polls its task queue."""
+        await polling.wait_polling(await self.connect_temporal(), self.supervisor, names, POOL_SECONDS)
+
+
+@asynccontextmanager
+async def running_sandbox(
+    root: Path,
+    programs: Programs,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    base: int | None = None,
+    only: Sequence[str] | None = None,
+    say: Say = lambda _: None,
+) -> AsyncIterator[Sandbox]:
+    """Run a sandbox in the state folder ``root`` while the context is open.
+
+    What an earlier launcher left behind in the folder is ended first. ``overrides`` are environment variables of
+    the product's processes. ``only`` starts just those components and prepares what they can hold.
+
+    Raises:
+        PlntError: it could not be started; ComponentFailed when a component is at fault.
+    """
+    state = State(Path(os.path.abspath(root)))  # noqa: PTH100, ASYNC240 - asks the file system nothing
+    state.read_settings()
+    await asyncio.to_thread(record.end_all, state.root, state.processes)
+    claim = claim_block(state, base)
+    try:
+        site = Site(state, claim.block, programs, dict(overrides or {}))
+        state.clear()
+        await asyncio.to_thread(_write_files, site)
+        components = [one for one in list_components(site) if only is None or one.name in only]
+        sandbox = Sandbox(site, Supervisor(state, components))
+        try:
+            sandbox.supervisor.start()
+            await _prepare(sandbox, components, say)
+            yield sandbox
+        finally:
+            await sandbox.supervisor.stop_all()
+            await asyncio.to_thread(record.end_all, state.root, state.processes)
+    finally:
+        claim.release()
+
+
+def _write_files(site: Site) -> None:
+    """Write certificates, kubeconfigs and the servers' configuration files."""
+    state = site.state
+    authority = Authority(state.pki)
+    authority.issue("apiserver", "kube-apiserver")
+    authority.issue("kubelet-client", "kube-apiserver-kubelet-client", "system:masters")
+    authority.issue("kubelet", "plnt-kubelet-server")
+    authority.issue("front-proxy", "front-proxy")
+    authority.issue_signing_pair("service-accounts")
+    write_kubeconfig(state.kubeconfig, site.api, authority, "plnt-admin", "system:masters")
+    for user in (*WIDE_USERS, *map(user_of, PRODUCT)):
+        group = "system:masters" if user in WIDE_USERS else None
+        write_kubeconfig(state.kubeconfig_of(user.removeprefix("plnt-")), site.api, authority, user, group)
+    write_json(state.data / "s3.json", s3_identities())
+
+
+def user_of(component: str) -> str:
+    """Give a component's user name in the cluster."""
+    return f"plnt-{component}"
+
+
+async def _prepare(sandbox: Sandbox, components: Sequence[Component], say: Say) -> None:
+    began = time.monotonic()
+    names = [component.name for component in components]
+
+    def reach(milestone: str) -> None:
+        sandbox.seconds[milestone] = time.monotonic() - began
+        say(f"{sandbox.seconds[milestone]:5.1f} s  {milestone}")
+
+    work = asyncio.create_task(_fill(sandbox, names, reach))
+    failing = asyncio.create_task(sandbox.supervisor.wait_failed())
+    try:
+        await asyncio.wait([work, failing], return_when=asyncio.FIRST_COMPLETED)
+        sandbox.supervisor.raise_failure()
+        await work
+    finally:
+        for task in (work, failing):
+            task.cancel()
+        await asyncio.gather(work, failing, return_exceptions=True)
+
+
+async def _fill(sandbox: Sandbox, names: Sequence[str], reach: Say) -> None:
+    await sandbox.supervisor.wait_ready(["kube-apiserver"], SERVER_SECONDS)
+    reach("Kubernetes answers")
+    async with cluster.open_kube(sandbox.kubeconfig) as kube, asyncio.TaskGroup() as tasks:
+        tasks.create_task(_fill_cluster(sandbox, kube, reach))
+    await sandbox.supervisor.wait_ready([name for name in names if name not in PRODUCT], SERVER_SECONDS)
+    reach("servers answer")
+    product = [name for name in names if name in PRODUCT]
+    if product:
+        await sandbox.wait_polling(product)
+        reach("workers poll")
+
+
+async def _fill_cluster(sandbox: Sandbox, kube: Kube, reach: Say) -> None:
+    await cluster.bind_users(kube, [user_of(name) for name in PRODUCT])
+    await sandbox.kubectl("apply", "-f", str(resources.crd_path()))
+    await cluster.wait_served(kube, WORKFLOW_RUNS)
+    reach("WorkflowRun is served")
+    await cluster.create_crds(kube, sandbox.programs.istio_crds)
+    await cluster.wait_served(kube, VIRTUAL_SERVICES)
+    await cluster.create_namespace(kube, "istio-system")
+    await cluster.create_namespace(kube, "default")
+    reach("cluster is prepared")
+
+
+def s3_identities() -> dict[str, object]:
+    """Give the S3 server's users: one that may do everything."""
+    actions = ["Admin", "Read", "List", "Tagging", "Write"]
+    keys = [{"accessKey": S3_ACCESS_KEY, "secretKey": S3_SECRET_KEY}]
+    return {"identities": [{"name": "plnt", "credentials": keys, "actions": actions}]}
