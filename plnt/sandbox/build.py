@@ -10,7 +10,7 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from plnt.errors import PermanentError
 from plnt.sandbox import toolchain
+from plnt.sandbox.report import Reporter
 
 KUBERNETES = "v1.37.2"
 HELM = "v4.3.2"
@@ -28,7 +29,6 @@ FLAGS = ("-trimpath", "-buildvcs=false")
 _CRDS_IN_ISTIO = Path("manifests/charts/base/files") / ISTIO_CRDS
 _TICK_SECONDS = 1.0
 _TAIL_LINES = 15
-Say = Callable[[str], None]
 
 
 class BuildFailed(PermanentError):
@@ -83,6 +83,18 @@ class Servers:
     istio_crds: Path
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Which of how many binaries is being built, and who is told."""
+
+    number: int
+    count: int
+    reporter: Reporter
+
+    def __str__(self) -> str:
+        return f"[{self.number} of {self.count}]"
+
+
 def module_dir() -> Path:
     """Give the folder of the pinned Go module."""
     return Path(str(files("plnt") / "sandbox" / "servers"))
@@ -116,7 +128,7 @@ def find_servers(environ: Mapping[str, str]) -> Servers | None:
     return _servers_in(home) if verify_sums(home) else None
 
 
-def provide_servers(environ: Mapping[str, str], say: Say) -> Servers:
+def provide_servers(environ: Mapping[str, str], reporter: Reporter) -> Servers:
     """Give the servers, building first what is missing.
 
     Raises:
@@ -129,9 +141,9 @@ def provide_servers(environ: Mapping[str, str], say: Say) -> Servers:
     cache = cache_dir(environ)
     home = cache / "servers" / compute_digest(module_dir())
     (home / "bin").mkdir(parents=True, exist_ok=True)
-    with _locked(home / ".lock", say):
+    with _locked(home / ".lock", reporter):
         if not verify_sums(home):
-            _build_all(home, toolchain.provide_go(module_dir(), cache, environ, say), environ, say)
+            _build_all(home, toolchain.provide_go(module_dir(), cache, environ, reporter.say), environ, reporter)
     return _servers_in(home)
 
 
@@ -156,13 +168,13 @@ def _servers_in(home: Path) -> Servers:
     return Servers(home / "bin", home / ISTIO_CRDS)
 
 
-def _build_all(home: Path, go: Path, environ: Mapping[str, str], say: Say) -> None:
+def _build_all(home: Path, go: Path, environ: Mapping[str, str], reporter: Reporter) -> None:
     sums = _read_parts(home)
     missing = [target for target in TARGETS if not _is_whole(home, f"bin/{target.name}", sums)]
     if missing:
-        say(f"building {len(missing)} servers with {go}; the first time takes 10 to 15 minutes on 2 cores")
+        reporter.say(f"building {len(missing)} servers with {go}; the first time takes 10 to 15 minutes on 2 cores")
     for number, target in enumerate(missing, 1):
-        _build(home, go, target, environ, _numbered(say, number, len(missing)))
+        _build(home, go, target, environ, _Place(number, len(missing), reporter))
         sums[f"bin/{target.name}"] = _sum(home / "bin" / target.name)
         _write(home / "parts.json", sums)
     _copy_crds(home, go, environ)
@@ -170,11 +182,7 @@ def _build_all(home: Path, go: Path, environ: Mapping[str, str], say: Say) -> No
     _write(home / SUMS, sums)
 
 
-def _numbered(say: Say, number: int, count: int) -> Say:
-    return lambda text: say(f"[{number} of {count}] {text}")
-
-
-def _build(home: Path, go: Path, target: Target, environ: Mapping[str, str], say: Say) -> None:
+def _build(home: Path, go: Path, target: Target, environ: Mapping[str, str], place: _Place) -> None:
     draft, log = home / "bin" / f".{target.name}.part", home / f"{target.name}.log"
     command = [str(go), "build", *FLAGS, f"-ldflags={target.linker_flags}", "-o", str(draft), target.package]
     began = time.monotonic()
@@ -184,7 +192,7 @@ def _build(home: Path, go: Path, target: Target, environ: Mapping[str, str], say
         )
         try:
             while not _ended(process):
-                say(f"{target.name}: {time.monotonic() - began:.0f} s")
+                place.reporter.tick(f"{place} {target.name}: {time.monotonic() - began:.0f} s")
         finally:
             if process.poll() is None:
                 process.terminate()
@@ -193,7 +201,7 @@ def _build(home: Path, go: Path, target: Target, environ: Mapping[str, str], say
         tail = " | ".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
         raise BuildFailed(f"go could not build {target.name} (log {log}); run the command again to go on: {tail}")
     draft.replace(home / "bin" / target.name)
-    say(f"{target.name}: built in {time.monotonic() - began:.0f} s")
+    place.reporter.say(f"{place} {target.name}: built in {time.monotonic() - began:.0f} s")
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
@@ -240,12 +248,12 @@ def _write(path: Path, sums: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _locked(path: Path, say: Say) -> Iterator[None]:
+def _locked(path: Path, reporter: Reporter) -> Iterator[None]:
     """Let one build at a time work in a folder."""
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            say("another build is under way; waiting for it")
+            reporter.say("another build is under way; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -13,6 +13,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 
 from plnt import resources
 from plnt.clients.kube import VIRTUAL_SERVICES, WORKFLOW_RUNS, Kube
+from plnt.errors import PermanentError
 from plnt.sandbox import cluster, polling, record
 from plnt.sandbox.components import (
     PRODUCT,
@@ -35,6 +36,10 @@ SERVER_SECONDS = 60.0
 POOL_SECONDS = 90.0
 """Longest wait for all workers to poll."""
 Say = Callable[[str], None]
+
+
+class SettingInvalid(PermanentError):
+    """A setting for the product's processes cannot be read."""
 
 
 @dataclass

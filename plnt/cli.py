@@ -1,0 +1,58 @@
+"""The ``plnt`` command: the sandbox on this machine."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from plnt.errors import PlntError
+
+try:
+    from plnt.sandbox import commands
+except ModuleNotFoundError as missing:
+    sys.exit(f"plnt: {missing.name} is not installed; the sandbox needs: pip install 'plnt[sandbox]'")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; gives the exit status."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except PlntError as error:
+        print(f"plnt {options.command}: {commands.explain(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Give the parser of all commands."""
+    parser = argparse.ArgumentParser(prog="plnt", description=__doc__)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--state", type=Path, default=None, metavar="DIR", help="state folder (default: $XDG_STATE_HOME/plnt/sandbox)"
+    )
+    start = argparse.ArgumentParser(add_help=False)
+    start.add_argument("--port-base", type=int, default=None, metavar="PORT", help="first port of the sandbox's block")
+    start.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the bridge, the workflow worker and the pools, such as PLNT_BAKE_SECONDS=60; repeatable",
+    )
+    verbs = parser.add_subparsers(dest="command", required=True)
+    for name, run, parents, text in (
+        ("demo", commands.demo, [common, start], "take the example from kubectl apply to Ready, then stop"),
+        ("up", commands.up, [common, start], "run the sandbox until Ctrl-C"),
+        ("status", commands.status, [common], "show the state of each component"),
+        ("down", commands.down, [common], "stop the sandbox"),
+        ("build", commands.build, [], "build the servers, once"),
+    ):
+        verbs.add_parser(name, parents=parents, help=text, description=text).set_defaults(run=run)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
