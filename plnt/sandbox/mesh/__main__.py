@@ -1,0 +1,79 @@
+"""``python -m plnt.sandbox.mesh --state DIR``: keep Envoy's clusters as the cluster's ready endpoints are."""
+
+import argparse
+import asyncio
+import logging
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from plnt.clients import kube
+from plnt.clients.kube import ENDPOINT_SLICES, SERVICES, Kube
+from plnt.clients.worker import stop_event
+from plnt.sandbox.mesh.clusters import render_clusters
+from plnt.sandbox.mesh.config import clusters_file
+from plnt.sandbox.mesh.mirror import Mirror
+from plnt.sandbox.state import write_json
+
+logger = logging.getLogger("plnt.sandbox.mesh")
+
+
+class Feed:
+    """Writes the file of clusters whenever Services or endpoints change what it says."""
+
+    def __init__(self, api: Kube, file: Path, domain: str) -> None:
+        self._file = file
+        self._domain = domain
+        self._dirty = asyncio.Event()
+        self._services = Mirror(api, SERVICES, self._dirty.set)
+        self._slices = Mirror(api, ENDPOINT_SLICES, self._dirty.set)
+        self._written: object = None
+
+    async def run(self) -> None:
+        """Feed until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._services.run())
+            group.create_task(self._slices.run())
+            group.create_task(self._write_changes())
+
+    async def _write_changes(self) -> None:
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            if not (self._services.filled and self._slices.filled):
+                continue
+            clusters = render_clusters(self._services.objects, self._slices.objects, self._domain)
+            if clusters != self._written:
+                write_json(self._file, clusters)
+                self._written = clusters
+                logger.info("clusters written", extra={"clusters": len(clusters["resources"])})
+
+
+async def feed(state: Path, domain: str) -> None:
+    """Feed Envoy until the process is told to stop."""
+    stop = stop_event()
+    file = clusters_file(state)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    async with kube.connect() as api:
+        feeding = asyncio.create_task(Feed(api, file, domain).run())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([feeding, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        feeding.cancel()
+        with suppress(asyncio.CancelledError):
+            await feeding
+
+
+def main() -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m plnt.sandbox.mesh", description=__doc__)
+    parser.add_argument("--state", type=Path, required=True, help="the sandbox's state folder")
+    parser.add_argument("--domain", default="cluster.local", help="DNS domain of the cluster")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    asyncio.run(feed(arguments.state, arguments.domain))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
