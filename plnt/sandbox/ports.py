@@ -50,7 +50,6 @@ NAMES = (
     "envoy",
     "envoy-admin",
     "kubelet",
-    "mesh",
     "bridge",
     "control",
     "gpu",

@@ -15,18 +15,14 @@ from plnt import resources
 from plnt.clients.kube import VIRTUAL_SERVICES, WORKFLOW_RUNS, Kube
 from plnt.errors import PermanentError
 from plnt.sandbox import cluster, polling, record
-from plnt.sandbox.components import (
-    PRODUCT,
-    S3_ACCESS_KEY,
-    S3_SECRET_KEY,
-    WIDE_USERS,
-    Component,
-    Site,
-    list_components,
-)
+from plnt.sandbox.backing import s3_identities
+from plnt.sandbox.component import Component, Site
+from plnt.sandbox.components import WIDE_USERS, list_components
 from plnt.sandbox.kubeconfig import write_kubeconfig
+from plnt.sandbox.mesh import config as mesh
 from plnt.sandbox.pki import Authority
 from plnt.sandbox.ports import claim_block
+from plnt.sandbox.product import PRODUCT
 from plnt.sandbox.programs import Programs
 from plnt.sandbox.state import State, write_json
 from plnt.sandbox.supervisor import Supervisor
@@ -35,6 +31,8 @@ SERVER_SECONDS = 60.0
 """Longest wait for a server's first answer."""
 POOL_SECONDS = 90.0
 """Longest wait for all workers to poll."""
+DOMAIN = "cluster.local"
+"""DNS domain of the cluster's Services."""
 Say = Callable[[str], None]
 
 
@@ -141,7 +139,24 @@ def _write_files(site: Site) -> None:
     for user in (*WIDE_USERS, *map(user_of, PRODUCT)):
         group = "system:masters" if user in WIDE_USERS else None
         write_kubeconfig(state.kubeconfig_of(user.removeprefix("plnt-")), site.api, authority, user, group)
+    (state.data / "s3").mkdir()
     write_json(state.data / "s3.json", s3_identities())
+    _write_mesh_files(site)
+
+
+def _write_mesh_files(site: Site) -> None:
+    istiod = site.block["istiod"]
+    clusters = mesh.clusters_file(site.state.root)
+    write_json(clusters, {"resources": []})
+    write_json(site.mesh_config, mesh.render_mesh_config(istiod))
+    bootstrap = mesh.render_bootstrap(
+        clusters,
+        port=site.block["envoy"],
+        admin_port=site.block["envoy-admin"],
+        istiod_port=istiod,
+        domain=DOMAIN,
+    )
+    write_json(site.envoy_bootstrap, bootstrap)
 
 
 def user_of(component: str) -> str:
@@ -192,10 +207,3 @@ async def _fill_cluster(sandbox: Sandbox, kube: Kube, reach: Say) -> None:
     await cluster.create_namespace(kube, "istio-system")
     await cluster.create_namespace(kube, "default")
     reach("cluster is prepared")
-
-
-def s3_identities() -> dict[str, object]:
-    """Give the S3 server's users: one that may do everything."""
-    actions = ["Admin", "Read", "List", "Tagging", "Write"]
-    keys = [{"accessKey": S3_ACCESS_KEY, "secretKey": S3_SECRET_KEY}]
-    return {"identities": [{"name": "plnt", "credentials": keys, "actions": actions}]}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from plnt.errors import PermanentError
 from plnt.sandbox import probe
-from plnt.sandbox.components import Component
+from plnt.sandbox.component import Component
 from plnt.sandbox.record import LAUNCHER, MARK, Record, describe_process
 from plnt.sandbox.state import State
 from plnt.sandbox.waiting import wait_until
@@ -22,8 +22,6 @@ FIRST_DELAY_SECONDS = 0.5
 MOST_DELAY_SECONDS = 10.0
 STEADY_SECONDS = 30.0
 """A component that ran this long starts again with the shortest delay, as in a kubelet's back-off."""
-STOP_SECONDS = 8.0
-"""Time for an ordinary end before SIGKILL; an API server with open watches would take up to 60 s."""
 
 
 class ComponentFailed(PermanentError):
@@ -183,7 +181,8 @@ class Supervisor:
 
     async def _is_ready(self, name: str) -> bool:
         self.raise_failure()
-        return await probe.answers(self._slots[name].component.ready, self._state.pki / "ca.crt")
+        address = self._slots[name].component.ready
+        return self.pid(name) is not None and (not address or await probe.answers(address, self._state.pki / "ca.crt"))
 
     def _fail(self, name: str, fault: str) -> None:
         self._record.annotate(name, fault)
