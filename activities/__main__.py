@@ -24,8 +24,8 @@ HEARTBEAT_THROTTLE = timedelta(seconds=1)
 
 async def serve(pools: Sequence[Pool], settings: PoolSettings) -> None:
     """Serve ``pools`` until the process is told to stop."""
-    stop = stop_event()
     client = await temporal.connect(telemetry.start_runtime(settings), telemetry.start_tracing())
+    stop = stop_event()
     async with AsyncExitStack() as stack:
         workers = [
             Worker(
