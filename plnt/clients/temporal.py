@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_ADDRESS = "localhost:7233"
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 5.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 2.0
 
 
 async def connect(runtime: Runtime | None = None, plugins: tuple[Plugin, ...] = ()) -> Client:
