@@ -138,3 +138,7 @@ class EndpointNotReady(TransientError):
 
 class SmokeTestInconclusive(TransientError):
     """The tester's own fault: its verdict says nothing about the model."""
+
+
+class StepTimeout(TransientError):
+    """A step passed its time limit without a reason of its own; the message names the step."""

@@ -1,0 +1,132 @@
+"""Promoting: all traffic to the pods that were tested; from weight 100 on there is only forward."""
+
+from plnt.model import messages as m
+from plnt.model import sizes
+from plnt.model.revision import pods_digest
+from plnt.model.status import Phase
+from plnt.steps import (
+    LEAVE_LINE,
+    RELEASE_NAME,
+    SET_WEIGHTS,
+    SETTLE,
+    SIZE_RELEASE,
+    UNINSTALL_RELEASE,
+    WITHDRAW_CANARY,
+)
+from workflows.attempt import Attempt
+from workflows.deploying import await_pods, resize
+from workflows.undo import Undo
+
+
+async def promote(attempt: Attempt, tree: m.Tree) -> None:
+    """Size the canary as what serves, route everything to it, settle, and retire what served before."""
+    attempt.enter(Phase.PROMOTING)
+    await resize(attempt, sizes.full_size(attempt.desired.spec, attempt.stable_pods))
+    await cross_over(attempt)
+    await settle(attempt, tree.digest)
+    await retire(attempt)
+    await end_lease(attempt)
+    await settle(attempt, tree.digest)
+    attempt.report(phase=Phase.READY)
+
+
+async def cross_over(attempt: Attempt) -> None:
+    """Write weight 100 and the serving revision in one apply; its read-back is the point of no return.
+
+    A cancel waits for the attempt under way, and a value in spite of the cancel means that the point is passed.
+    """
+    revision = attempt.facts.revision
+    withdraw = m.WithdrawCanary(
+        ref=attempt.ref, base=attempt.base, policy=attempt.desired.policy, stable=attempt.stable_revision
+    )
+    attempt.undos.put_down(Undo(WITHDRAW_CANARY, withdraw, "take all traffic off the canary", deployed=True))
+    weights = await attempt.commit(
+        SET_WEIGHTS,
+        m.SetWeights(
+            ref=attempt.ref,
+            base=attempt.base,
+            policy=attempt.desired.policy,
+            stable=None,
+            canary=revision,
+            canary_percent=100,
+            serving=revision,
+        ),
+        summary=f"route 100 % to {revision}",
+    )
+    for step in (WITHDRAW_CANARY, UNINSTALL_RELEASE, RELEASE_NAME):
+        attempt.undos.strike(step)
+    attempt.note(weights=weights.weights, promoted=True)
+
+
+async def settle(attempt: Attempt, tree: str) -> None:
+    """Let front Service, record and size follow, again while the WorkflowRun changes in place.
+
+    The report comes after: an endpoint is reported only with its EndpointSlice seen filled.
+    """
+    while attempt.applied != attempt.desired.identity:
+        desired, release = attempt.desired, attempt.facts.release
+        size = sizes.fixed_size(desired.spec)
+        if attempt.size != size:
+            arg = m.SizeRelease(ref=attempt.ref, base=attempt.base, release=release, replicas=size)
+            await attempt.insist(SIZE_RELEASE, arg, summary=f"size {release} to {size} pods")
+            attempt.size = size
+        record = m.ServingRecord(
+            revision=attempt.facts.revision,
+            release=release,
+            generation=desired.generation,
+            identity=desired.identity,
+            pods_digest=pods_digest(desired.spec, desired.options),
+            tree=tree,
+            gpu_class=desired.spec.resources.gpu_class,
+        )
+        settled = await attempt.insist(
+            SETTLE,
+            m.Settle(
+                ref=attempt.ref,
+                base=attempt.base,
+                policy=desired.policy,
+                record=record,
+                spec=desired.spec,
+                release_name=release,
+            ),
+            summary=f"point the front Service at {release} and write the serving record",
+        )
+        attempt.applied = desired.identity
+        attempt.note(endpoint=settled.endpoint)
+
+
+async def retire(attempt: Attempt) -> None:
+    """Uninstall what served before, once its streams had time to end."""
+    if attempt.stable is None:
+        return
+    drain = attempt.desired.policy.drain_seconds
+    arg = m.ReleaseRequest(ref=attempt.ref, base=attempt.base, release=attempt.stable.name, drain_seconds=drain)
+    await attempt.insist(UNINSTALL_RELEASE, arg, summary=f"drain {drain} s, then uninstall {attempt.stable.name}")
+
+
+async def end_lease(attempt: Attempt) -> None:
+    """Give the lease back: from here on the pods themselves hold the GPUs."""
+    leave = attempt.undos.find(LEAVE_LINE)
+    if leave is not None:
+        await attempt.insist(leave.step, leave.arg, summary="end the lease: the pods hold the GPUs")
+        attempt.undos.strike(LEAVE_LINE)
+
+
+async def follow(attempt: Attempt, tree: str) -> None:
+    """Apply what needs no other pods to the release that serves."""
+    assert attempt.stable is not None
+    stable = attempt.stable
+    attempt.note(
+        accepted=True,
+        unchanged=True,
+        revision=stable.revision,
+        release=stable.name,
+        weights=attempt.world.weights or {stable.revision: 100},
+    )
+    attempt.size = stable.replicas
+    attempt.enter(Phase.PROMOTING)
+    await resize(attempt, sizes.fixed_size(attempt.desired.spec))
+    if stable.ready < attempt.size:
+        await await_pods(attempt)
+    await settle(attempt, tree)
+    attempt.report(phase=Phase.READY)
