@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from plnt.sandbox.running import Sandbox
+
 ROOT = Path(__file__).parents[2]
 CRD = ROOT / "plnt/operators/crds/workflowrun.yaml"
 EXAMPLE: dict[str, Any] = yaml.safe_load((ROOT / "examples/llama-3.1-70b-instruct.yaml").read_text())
@@ -86,12 +88,12 @@ def changed(changes: dict[str, Any]) -> dict[str, Any]:
 class Cluster:
     """kubectl against the API server that holds the CRD."""
 
-    def __init__(self, kubeconfig: Path) -> None:
-        self.kubeconfig = kubeconfig
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.kubectl = [str(sandbox.programs.kubectl), "--kubeconfig", str(sandbox.kubeconfig)]
 
     def run(self, *arguments: str, manifest: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["kubectl", "--kubeconfig", str(self.kubeconfig), *arguments],
+            [*self.kubectl, *arguments],
             input=None if manifest is None else json.dumps(manifest),
             capture_output=True,
             text=True,
@@ -100,7 +102,7 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(control_plane: Path) -> Cluster:
+def cluster(control_plane: Sandbox) -> Cluster:
     cluster = Cluster(control_plane)
     for arguments in (["apply", "-f", str(CRD)], ["wait", "--for=condition=Established", "crd/workflowruns.plnt.work"]):
         done = cluster.run(*arguments)
