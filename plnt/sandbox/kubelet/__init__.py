@@ -1,0 +1,1 @@
+"""The kubelet stand-in: simulated GPU nodes whose pods run as local processes."""
