@@ -46,7 +46,8 @@ def demo(options: argparse.Namespace) -> int:
     with Reporter(sys.stdout) as reporter:
         programs = _provide_programs(reporter)
         root, base = _root(options), options.port_base
-        return asyncio.run(demonstration.run(root, programs, parse_settings(options.set), base, reporter))
+        asyncio.run(_demo(root, programs, parse_settings(options.set), base, reporter))
+    return 0
 
 
 def status(options: argparse.Namespace) -> int:
@@ -111,6 +112,13 @@ async def _up(options: argparse.Namespace, programs: Programs, reporter: Reporte
         failure = await sandbox.supervisor.wait_failed()
         reporter.say(f"{failure}; stopping")
     return failure
+
+
+async def _demo(
+    root: Path, programs: Programs, overrides: Mapping[str, str], base: int | None, reporter: Reporter
+) -> None:
+    _cancel_at_sigterm()
+    await demonstration.run(root, programs, overrides, base, reporter)
 
 
 def _cancel_at_sigterm() -> None:

@@ -28,15 +28,22 @@ QUEUES = {
 """What each process polls."""
 
 
+MOST_RESTARTS = 3
+"""Before a process has polled once: more is no waiting for a server but a fault of its own."""
+
+
 async def wait_polling(client: Client, supervisor: Supervisor, names: Sequence[str], deadline_seconds: float) -> None:
     """Wait until each component's present process polls; a dead one's pollers stay listed for five minutes.
 
     Raises:
-        ComponentFailed: one does not poll in time.
+        ComponentFailed: one does not poll in time, or keeps ending.
     """
+    before = {name: supervisor.restarts(name) for name in names}
 
     async def polls(name: str) -> bool:
         supervisor.raise_failure()
+        if supervisor.restarts(name) - before[name] > MOST_RESTARTS:
+            raise supervisor.blame(name, "keeps ending before it polls its task queue")
         return await _polls(client, name, supervisor.pid(name))
 
     for name in names:

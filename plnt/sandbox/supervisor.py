@@ -98,6 +98,10 @@ class Supervisor:
         process = self._slots[name].process
         return process.pid if process is not None and process.returncode is None else None
 
+    def restarts(self, name: str) -> int:
+        """Tell how often a component was started again after it had ended by itself."""
+        return self._slots[name].restarts
+
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to a component; it is restarted if it is of that kind."""
         pid = self.pid(name)
