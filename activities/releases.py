@@ -1,0 +1,176 @@
+"""Installs, sizes and uninstalls Helm releases, whatever state an earlier attempt left them in."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from temporalio import activity
+
+from activities.fence import check_current_run
+from activities.progress import heartbeat, report_progress
+from activities.release_pods import POLL_SECONDS, fetch_pods
+from plnt.clients.helm import Helm
+from plnt.clients.kube import DEPLOYMENTS, REPLICA_SETS, SERVICES, Kube, Resource
+from plnt.clients.release_records import fetch_records
+from plnt.errors import ApiUnavailable, NameTaken
+from plnt.model import names
+from plnt.model.helm_values import render_values
+from plnt.model.message import Message
+from plnt.model.messages import InstallRelease, ReleaseRequest
+from plnt.model.release_recovery import (
+    Action,
+    Recovery,
+    ReleaseRecord,
+    choose_before_install,
+    choose_before_uninstall,
+)
+from plnt.model.traffic import INSTANCE_LABEL
+from plnt.model.workflow_run import Runtime
+
+BUDGETS = Resource("policy/v1", "poddisruptionbudgets")
+
+Choose = Callable[[list[ReleaseRecord], datetime], Recovery]
+
+
+class Draining(Message):
+    """Kept over a restart of the worker: when the drain began, in seconds since the epoch."""
+
+    started: float
+
+
+@dataclass(frozen=True, slots=True)
+class Releases:
+    """The releases of one cluster, installed from ``charts`` with weights on ``cache_volume``."""
+
+    kube: Kube
+    helm: Helm
+    charts: Mapping[Runtime, Path]
+    cache_volume: Mapping[str, Any]
+
+    async def install(self, request: InstallRelease) -> None:
+        """Bring the release to ``deployed`` at its size; one that is there already is left as it is.
+
+        Its name holds the revision, so what is deployed under it has the same pods. Pods are not waited for.
+
+        Raises:
+            NameTaken: the release, or an object of its name, is not this WorkflowRun's.
+        """
+        namespace, release = request.ref.namespace, request.release
+        values = render_values(request, self.cache_volume)
+        action = await self._recover(namespace, request.base, release, choose_before_install)
+        if action is Action.NOTHING and await self.kube.find(DEPLOYMENTS, namespace, release) is not None:
+            await self.size(namespace, release, request.replicas)
+            return
+        await check_current_run()
+        await self.helm.install(release, namespace, self.charts[request.spec.runtime], values, _labels(request))
+        await self.size(namespace, release, request.replicas)
+        after = choose_before_install(await fetch_records(self.kube, namespace, release=release), datetime.now(UTC))
+        if after.action is not Action.NOTHING:
+            raise ApiUnavailable(f"release {namespace}/{release}: helm ended but the release is not deployed")
+
+    async def size(self, namespace: str, release: str, replicas: int) -> None:
+        """Set the size through the scale subresource, read back, and let a paused Deployment go.
+
+        Raises:
+            NotFound: there is no such Deployment.
+            ApiUnavailable: another size was read back.
+        """
+        deployment = await self.kube.get(DEPLOYMENTS, namespace, release)
+        if deployment["spec"].get("replicas") != replicas:
+            await check_current_run()
+            await self.kube.merge(DEPLOYMENTS, namespace, release, {"spec": {"replicas": replicas}}, sub="scale")
+        if deployment["spec"].get("paused"):
+            await check_current_run()
+            await self.kube.merge(DEPLOYMENTS, namespace, release, {"spec": {"paused": False}})
+        scale = await self.kube.get(DEPLOYMENTS, namespace, release, "scale")
+        found = (scale.get("spec") or {}).get("replicas", 0)
+        if found != replicas:
+            raise ApiUnavailable(f"Deployment {namespace}/{release}: sized to {replicas}, read back {found}")
+
+    async def uninstall(self, request: ReleaseRequest) -> None:
+        """Drain, uninstall and wait until nothing of the release is left; absent is done.
+
+        Raises:
+            NameTaken: the release is not this WorkflowRun's.
+        """
+        namespace, release = request.ref.namespace, request.release
+        started = _drain_start()
+        async with heartbeat(lambda: Draining(started=started)):
+            if not await self._list_leftovers(request):
+                return
+            await asyncio.sleep(max(0.0, started + request.drain_seconds - time.time()))
+            if await self._recover(namespace, request.base, release, choose_before_uninstall) is Action.INSTALL:
+                raise AssertionError("an uninstall never installs")
+            await self._delete_orphans(request)
+            await self._await_gone(request)
+
+    async def _recover(self, namespace: str, base: str, release: str, choose: Choose) -> Action:
+        """Do what the table says until it says that nothing, or the install, is left to do."""
+        while True:
+            records = await fetch_records(self.kube, namespace, release=release)
+            _refuse_foreign(records, namespace, base)
+            recovery = choose(records, datetime.now(UTC))
+            match recovery.action:
+                case Action.WAIT:
+                    await report_progress(f"another helm may be at work on release {release}")
+                    await asyncio.sleep(min(recovery.after.total_seconds(), POLL_SECONDS))
+                case Action.UNINSTALL:
+                    await check_current_run()
+                    await self.helm.uninstall(release, namespace)
+                case Action.ROLL_BACK:
+                    await check_current_run()
+                    await self.helm.roll_back(release, namespace, recovery.version)
+                case _:
+                    return recovery.action
+
+    async def _delete_orphans(self, request: ReleaseRequest) -> None:
+        """Delete objects of the release that have no Helm record any more."""
+        for resource in (DEPLOYMENTS, SERVICES, BUDGETS):
+            found, _ = await self.kube.list(resource, request.ref.namespace, labels=_own(request))
+            for one in found:
+                if one["metadata"].get("deletionTimestamp") is None:
+                    await check_current_run()
+                    meta = one["metadata"]
+                    await self.kube.delete(resource, request.ref.namespace, meta["name"], uid=meta["uid"])
+
+    async def _await_gone(self, request: ReleaseRequest) -> None:
+        said = ""
+        while left := await self._list_leftovers(request):
+            if left != said:
+                said = left
+                await report_progress(f"waiting for the end of {left}")
+            await asyncio.sleep(POLL_SECONDS / 2)
+
+    async def _list_leftovers(self, request: ReleaseRequest) -> str:
+        """Name what is left of the release; empty when nothing is."""
+        namespace, release = request.ref.namespace, request.release
+        left = [f"Helm record v{one.version}" for one in await fetch_records(self.kube, namespace, release=release)]
+        for resource in (DEPLOYMENTS, REPLICA_SETS, SERVICES, BUDGETS):
+            found, _ = await self.kube.list(resource, namespace, labels=_own(request))
+            left += [f"{resource.plural} {one['metadata']['name']}" for one in found]
+        left += [f"pod {pod.metadata.name}" for pod in await fetch_pods(self.kube, namespace, release)]
+        return ", ".join(left)
+
+
+def _own(request: ReleaseRequest) -> str:
+    return f"{INSTANCE_LABEL}={request.release},{names.OWNER_LABEL}={request.base}"
+
+
+def _labels(request: InstallRelease) -> dict[str, str]:
+    return {names.OWNER_LABEL: request.base, names.RUN_LABEL: activity.info().workflow_run_id or ""}
+
+
+def _refuse_foreign(records: list[ReleaseRecord], namespace: str, base: str) -> None:
+    for record in records:
+        if record.owner != base:
+            owner = f"WorkflowRun base name {record.owner}" if record.owner else "somebody else than plnt"
+            raise NameTaken(f"Helm release {namespace}/{record.release} belongs to {owner}: uninstall or rename it")
+
+
+def _drain_start() -> float:
+    details = activity.info().heartbeat_details
+    return Draining.model_validate(details[0]).started if details else time.time()
