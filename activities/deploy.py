@@ -30,7 +30,7 @@ class Deploy:
         """Claim the base name if asked to, and look at what exists."""
         if request.claim:
             await survey.check_cache_claim(self._kube, request.ref.namespace, self._releases.cache_volume)
-            await survey.claim_name(self._kube, request.ref, request.base)
+            await survey.claim_name(self._kube, request)
         world = await survey.look_at_world(self._kube, request)
         return world.model_copy(update={"chart_versions": self._chart_versions})
 
