@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
 
 from plnt.clients.kube import WORKFLOW_RUNS, Kube
 from plnt.errors import AccessDenied, ApiUnavailable, Expired, NotFound, PlntError
@@ -198,7 +199,7 @@ async def _read_line(response: aiohttp.ClientResponse) -> bytes:
     """
     try:
         line = await response.content.readline()
-    except ValueError as error:
+    except (ValueError, HttpProcessingError) as error:
         raise _Malformed(f"a line that is too long: {error}") from error
     if line and not line.endswith(b"\n"):
         raise _Malformed(f"a line cut after {len(line)} bytes")

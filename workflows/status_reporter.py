@@ -4,7 +4,7 @@ import contextlib
 from collections import deque
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ActivityError
 
 from plnt.model import names, reporting
 from plnt.model.reporting import ReporterState
@@ -49,7 +49,7 @@ class StatusReporter:
 
     @workflow.signal
     def gone(self, uid: str = "") -> None:
-        """Somebody saw that the object with this uid is gone."""
+        """Somebody saw that the object with this uid is gone; an empty one stands for any."""
         self._inbox.append(uid)
 
     @workflow.run
@@ -95,7 +95,7 @@ class StatusReporter:
             self._forget(ReporterState())
 
     async def _look(self, gone_uid: str) -> None:
-        if self._state.uid not in ("", gone_uid):
+        if gone_uid and self._state.uid not in ("", gone_uid):
             return
         live_uid = await self._write(None)
         if live_uid is None or live_uid != self._state.uid:
@@ -113,7 +113,7 @@ class StatusReporter:
                 WRITE_STATUS, StatusWrite(namespace=namespace, name=name, report=report), summary=summary
             )
         except ActivityError as error:
-            if is_cancelled_exception(error) or report is None:
+            if report is None:
                 raise
             workflow.logger.error("status not written", extra={"error": str(error.cause)})
             return report.uid

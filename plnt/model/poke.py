@@ -164,6 +164,7 @@ def pending_report(seen: Seen) -> PhaseReport | None:
         uid=seen.uid,
         generation=seen.generation,
         phase=Phase.PENDING,
+        endpoint_known=False,
         observed_options=seen.options_digest,
         conditions=[
             Condition(type=ConditionType.READY, status=ConditionStatus.FALSE, reason=reason, message=waiting),

@@ -27,11 +27,10 @@ def build_status(live: Mapping[str, Any], report: PhaseReport, now: datetime) ->
     """Give the whole own field set of ``report`` for the object ``live``.
 
     ``lastTransitionTime`` moves only when a condition's status flips, so that a report that says nothing new
-    gives what is there already. The bridge's own Pending knows no run and nothing of what serves: it keeps
-    the endpoint.
+    gives what is there already.
     """
     before: Mapping[str, Any] = live.get("status") or {}
-    endpoint = report.endpoint if report.run_id else before.get("endpoint")
+    endpoint = report.endpoint if report.endpoint_known else before.get("endpoint")
     times = {entry["type"]: entry for entry in before.get("conditions") or []}
     stated = _with_ready(report, live["metadata"]["generation"])
     wanted = {
