@@ -52,6 +52,10 @@ class WeightsNotFound(PermanentError):
     """The source holds no such bucket, path or revision."""
 
 
+class SourceChanged(PermanentError):
+    """A file at the source was replaced or removed after the plan was made: a new run takes the new one."""
+
+
 class AccessDenied(PermanentError):
     """The source or the API server refused the credentials."""
 
