@@ -54,11 +54,10 @@ async def run_kubectl(programs: Programs, kubeconfig: Path, *arguments: str) -> 
     return out.decode()
 
 
-async def create_crds(kube: Kube, file: Path) -> None:
-    """Create every kind of a file of CRDs, all at once, those left out that exist."""
+def read_manifests(file: Path) -> list[dict[str, Any]]:
+    """Read a file of manifests; Istio's takes half a second even with the C parser."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    bodies = await asyncio.to_thread(lambda: [body for body in yaml.load_all(file.read_text(), loader) if body])
-    await asyncio.gather(*(ensure(kube, CRDS, body) for body in bodies))
+    return [body for body in yaml.load_all(file.read_text(), loader) if body]
 
 
 async def ensure(kube: Kube, resource: Resource, body: dict[str, Any], namespace: str | None = None) -> None:
@@ -72,15 +71,18 @@ async def bind_users(kube: Kube, users: Sequence[str]) -> None:
 
     The sandbox is one person's: the rights of an installation are the manifests' business.
     """
-    for user in users:
-        body = {
-            "apiVersion": BINDINGS.api,
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": user},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
-        }
-        await ensure(kube, BINDINGS, body)
+    await asyncio.gather(*(ensure(kube, BINDINGS, _render_binding(user)) for user in users))
+
+
+def _render_binding(user: str) -> dict[str, Any]:
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": BINDINGS.api,
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
 
 
 async def create_namespace(kube: Kube, name: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
@@ -185,10 +186,11 @@ async def _prepare(sandbox: Sandbox, components: Sequence[Component], say: Say) 
 
 
 async def _fill(sandbox: Sandbox, names: Sequence[str], reach: Say) -> None:
+    reading = asyncio.create_task(asyncio.to_thread(cluster.read_manifests, sandbox.programs.istio_crds))
     await sandbox.supervisor.wait_ready(["kube-apiserver"], SERVER_SECONDS)
     reach("Kubernetes answers")
-    async with cluster.open_kube(sandbox.kubeconfig) as kube, asyncio.TaskGroup() as tasks:
-        tasks.create_task(_fill_cluster(sandbox, kube, reach))
+    async with cluster.open_kube(sandbox.kubeconfig) as kube:
+        await _fill_cluster(sandbox, kube, await reading, reach)
     await sandbox.supervisor.wait_ready([name for name in names if name not in PRODUCT], SERVER_SECONDS)
     reach("servers answer")
     product = [name for name in names if name in PRODUCT]
@@ -197,13 +199,16 @@ async def _fill(sandbox: Sandbox, names: Sequence[str], reach: Say) -> None:
         reach("workers poll")
 
 
-async def _fill_cluster(sandbox: Sandbox, kube: Kube, reach: Say) -> None:
+async def _fill_cluster(sandbox: Sandbox, kube: Kube, istio: list[dict[str, Any]], reach: Say) -> None:
+    """Apply plnt's kind as a user would, so that applying it again changes nothing, and what the mesh needs."""
     await cluster.bind_users(kube, [user_of(name) for name in PRODUCT])
-    await sandbox.kubectl("apply", "-f", str(resources.crd_path()))
-    await cluster.wait_served(kube, WORKFLOW_RUNS)
+    await asyncio.gather(
+        sandbox.kubectl("apply", "-f", str(resources.crd_path())),
+        *(cluster.ensure(kube, cluster.CRDS, body) for body in istio),
+    )
+    for resource in (WORKFLOW_RUNS, VIRTUAL_SERVICES):
+        await cluster.wait_served(kube, resource)
     reach("WorkflowRun is served")
-    await cluster.create_crds(kube, sandbox.programs.istio_crds)
-    await cluster.wait_served(kube, VIRTUAL_SERVICES)
-    await cluster.create_namespace(kube, "istio-system")
-    await cluster.create_namespace(kube, "default")
+    for namespace in (mesh.ISTIO_NAMESPACE, "default"):
+        await cluster.create_namespace(kube, namespace)
     reach("cluster is prepared")
