@@ -133,13 +133,25 @@ class Rollout:
         attempt.report(undoing=True, failure=failure)
         deadline = timedelta(seconds=attempt.desired.policy.undo_deadline_seconds)
         undoing = asyncio.create_task(attempt.undos.run(deadline))
-        await _outlast(undoing)
+        await self._watch_undo(attempt, undoing)
         attempt.note(undoing=False, undone=deployed)
-        left = undoing.result()
+        left = None if undoing.cancelled() else undoing.result()
         if left is None:
             return None
         first = f"; undone because of {failure}" if failure else ""
         return Failure(reason=RollbackIncomplete.__name__, message=f"{left.message}{first}")
+
+    async def _watch_undo(self, attempt: Attempt, undoing: "asyncio.Task[Failure | None]") -> None:
+        """Wait until the undo ends; only a deletion that skips its teardown cuts it short."""
+        while not undoing.done():
+            with suppress(asyncio.CancelledError):
+                await workflow.wait_condition(lambda: undoing.done() or self._changed)
+                seen = attempt.desired if undoing.done() else await self._look(attempt)
+                if compare(attempt.desired, seen) is not Pursuit.SAME:
+                    attempt.supersede(seen)
+                if seen is not None and seen.deleting and seen.options.skip_teardown:
+                    undoing.cancel()
+                    await _outlast(undoing)
 
     async def _recheck(self, attempt: Attempt) -> None:
         """Look once more at pokes that came while the attempt ended: the server lets no run close over them."""

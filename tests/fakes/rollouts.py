@@ -1,0 +1,153 @@
+"""What a test does with rollouts: start, poke, cancel, wait, and look at what was reported."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+
+from plnt.model import names
+from plnt.model.desired import Desired
+from plnt.model.status import PhaseReport, Progress
+from plnt.steps import Queue
+from tests.fakes.report_log import ReportLog
+from tests.fakes.steps import NAMESPACE, FakeSteps, SmallWorld
+
+
+@dataclass
+class Ended:
+    """How a run closed, and what it said."""
+
+    status: WorkflowExecutionStatus
+    reason: str
+    phases: list[str]
+    last: PhaseReport
+
+
+@dataclass
+class Rollouts:
+    """A Temporal server with step doubles behind every queue."""
+
+    client: Client
+    fakes: FakeSteps
+    log_queue: str
+
+    def world(self, name: str) -> SmallWorld:
+        """The world of one WorkflowRun."""
+        return self.fakes.worlds[name]
+
+    async def poke(self, name: str, desired: Desired | None = None) -> WorkflowHandle[Any, Any]:
+        """Do what the bridge does: open the reporter, then signal-with-start."""
+        if desired is not None:
+            self.world(name).desired = desired
+        await self.client.start_workflow(
+            "ReportLog",
+            id=names.reporter_id(NAMESPACE, name),
+            task_queue=self.log_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        )
+        return await self.client.start_workflow(
+            "Rollout",
+            id=names.rollout_id(NAMESPACE, name),
+            task_queue=Queue.CONTROL,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            start_signal="desired_changed",
+        )
+
+    def handle(self, name: str) -> WorkflowHandle[Any, Any]:
+        """The newest run."""
+        return self.client.get_workflow_handle(names.rollout_id(NAMESPACE, name))
+
+    async def roll_out(self, name: str, desired: Desired | None = None) -> Ended:
+        """Poke and wait until the run closes."""
+        await self.poke(name, desired)
+        return await self.wait(name)
+
+    async def wait(self, name: str) -> Ended:
+        """Wait until the newest run closes, continued runs included."""
+        reason = ""
+        try:
+            await asyncio.wait_for(self.handle(name).result(), 25)
+        except WorkflowFailureError as error:
+            reason = getattr(error.cause, "type", None) or type(error.cause).__name__
+        status = (await self.handle(name).describe()).status
+        assert status is not None
+        reports = await self.reports(name)
+        phases = [one.phase.value for one in reports]
+        return Ended(status, reason, [p for i, p in enumerate(phases) if i == 0 or phases[i - 1] != p], reports[-1])
+
+    async def reports(self, name: str) -> list[PhaseReport]:
+        """What the reporter was told, in order."""
+        return await self._log(name).query(ReportLog.reports)
+
+    async def words(self, name: str) -> list[Progress]:
+        """The words of progress that the reporter was told."""
+        return await self._log(name).query(ReportLog.words)
+
+    async def uids_gone(self, name: str) -> list[str]:
+        """The uids that the reporter was told are gone."""
+        return await self._log(name).query(ReportLog.uids_gone)
+
+    def _log(self, name: str) -> WorkflowHandle[Any, Any]:
+        return self.client.get_workflow_handle(names.reporter_id(NAMESPACE, name))
+
+    async def wait_entered(self, name: str, step: str) -> None:
+        """Wait until the faulty ``step`` is under way."""
+        await asyncio.wait_for(self.world(name).faults[step].entered.wait(), 20)
+
+    async def wait_generation(self, name: str, generation: int) -> None:
+        """Wait until the run reports about ``generation``."""
+        async with asyncio.timeout(20):
+            while True:
+                if any(one.generation == generation for one in await self.reports(name)):
+                    return
+                await asyncio.sleep(0.05)
+
+    async def reset(self, name: str) -> None:
+        """Do what ``temporal workflow reset -t FirstWorkflowTask`` does."""
+        handle = self.handle(name)
+        history = await handle.fetch_history()
+        first = next(
+            event.event_id
+            for event in history.events
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+        )
+        await self.client.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=self.client.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=(await handle.describe()).run_id),
+                reason="retry",
+                workflow_task_finish_event_id=first,
+                request_id=f"{handle.id}-reset",
+            )
+        )
+
+    async def wait_event(self, name: str, kind: "EventType.ValueType", *, run_id: str | None = None) -> None:
+        """Wait until the run's history holds such an event."""
+        handle = self.client.get_workflow_handle(names.rollout_id(NAMESPACE, name), run_id=run_id)
+        async with asyncio.timeout(20):
+            async for event in handle.fetch_history_events(wait_new_event=True):
+                if event.event_type == kind:
+                    return
+
+    async def count_events(self, name: str) -> int:
+        """Events in the newest run's history."""
+        return len((await self.handle(name).fetch_history()).events)
+
+    async def summaries(self, name: str) -> list[str]:
+        """The summary of every activity and timer of the newest run; empty text where there is none."""
+        converter = self.client.data_converter
+        found = []
+        async for event in self.handle(name).fetch_history_events():
+            if event.event_type in (
+                EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED,
+                EventType.EVENT_TYPE_TIMER_STARTED,
+            ):
+                payload = event.user_metadata.summary
+                found.append((await converter.decode([payload]))[0] if payload.data else "")
+        return found
