@@ -13,6 +13,17 @@ from plnt.sandbox.running import Sandbox, running_sandbox
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 
+SERVERS_START_SECONDS = 120
+"""Time limit of a test that may be the one that starts the control plane, on a busy machine."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        uses = getattr(item, "fixturenames", ())
+        if "control_plane" in uses and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SERVERS_START_SECONDS))
+
+
 @pytest.fixture(scope="session")
 def programs() -> Programs:
     """The executables of the sandbox, helm among them."""

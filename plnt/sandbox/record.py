@@ -16,7 +16,7 @@ MARK = "PLNT_SANDBOX_STATE"
 """Environment variable of every process of a sandbox, children of children included: its state folder."""
 LAUNCHER = "launcher"
 _SAME_START_SECONDS = 0.05
-_KILL_AFTER_SECONDS = 5.0
+_KILL_AFTER_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
