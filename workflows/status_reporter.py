@@ -7,7 +7,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 from plnt.model import names, reporting
-from plnt.model.reporting import ReporterState
+from plnt.model.reporting import Handover, ReporterState
 from plnt.model.status import PhaseReport, Progress, StatusWrite
 from plnt.steps import WRITE_STATUS, phase_of
 from workflows.run_step import run_step
@@ -25,10 +25,10 @@ class StatusReporter:
     """
 
     @workflow.init
-    def __init__(self, state: ReporterState | None = None) -> None:
-        self._state = state or ReporterState()
-        self._inbox: deque[PhaseReport | str] = deque()
-        self._has_word = False
+    def __init__(self, before: Handover | None = None) -> None:
+        self._state = before.state if before else ReporterState()
+        self._inbox: deque[PhaseReport | str] = deque(before.inbox if before else ())
+        self._has_word = before.has_word if before else False
         self._quiet_until = 0.0
         self._is_gone = False
 
@@ -53,7 +53,7 @@ class StatusReporter:
         self._inbox.append(uid)
 
     @workflow.run
-    async def run(self, _: ReporterState | None = None) -> None:
+    async def run(self, _: Handover | None = None) -> None:
         """Write until the WorkflowRun is gone."""
         while self._inbox or not self._is_gone:
             await workflow.wait_condition(lambda: bool(self._inbox) or self._has_word)
@@ -61,11 +61,8 @@ class StatusReporter:
                 await self._take(self._inbox.popleft())
             else:
                 await self._write_word()
-            if self._is_idle() and workflow.info().is_continue_as_new_suggested():
-                workflow.continue_as_new(self._state)
-
-    def _is_idle(self) -> bool:
-        return not (self._inbox or self._has_word or self._is_gone)
+            if workflow.info().is_continue_as_new_suggested() and not self._is_gone:
+                workflow.continue_as_new(Handover(state=self._state, inbox=[*self._inbox], has_word=self._has_word))
 
     async def _take(self, item: PhaseReport | str) -> None:
         if isinstance(item, str):

@@ -32,6 +32,16 @@ class ReporterState(Message):
         return self.report.uid if self.report else ""
 
 
+class Handover(Message):
+    """What a reporter's run hands to the next one, so that no history grows without end."""
+
+    state: ReporterState
+    inbox: list[PhaseReport | str]
+    """Reports, and uids that are said to be gone, in the order in which they came."""
+    has_word: bool
+    """Whether the state holds a word that was not written yet."""
+
+
 def counts(state: ReporterState, report: PhaseReport) -> bool:
     """Tell whether ``report`` is at least as new as what is known.
 
