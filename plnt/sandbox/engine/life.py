@@ -15,6 +15,8 @@ from plnt.sandbox.engine.launch import Launch
 from plnt.sandbox.engine.server import Server
 
 _POLL_SECONDS = 0.02
+_CUT_SECONDS = 0.01
+"""How long aiohttp waits for handlers at the end; 0 would mean for ever."""
 _FLUSH_SECONDS = 0.1
 """From the last answer before a crash to the crash, so that the answer leaves whole."""
 
@@ -24,7 +26,9 @@ async def serve(launch: Launch, behaviour: Behaviour, max_length: int, pod: str)
     server = Server(launch, behaviour, max_length, pod)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    runner = web.AppRunner(server.build_app(), access_log=None, handler_cancellation=True, shutdown_timeout=0)
+    runner = web.AppRunner(
+        server.build_app(), access_log=None, handler_cancellation=True, shutdown_timeout=_CUT_SECONDS
+    )
     await runner.setup()
     try:
         site = await _listen(runner, launch)

@@ -78,6 +78,7 @@ class Container:
         """Stop it as a kubelet does: pre-stop hook, SIGTERM, SIGKILL when the grace period is over."""
         self._stopping = True
         if self._process is not None:
+            self.site.event("Normal", "Killing", f"Stopping container {self.name}")
             await self._end(self._process, grace_seconds)
 
     def _set(self, **changes: Any) -> None:

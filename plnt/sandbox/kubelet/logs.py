@@ -17,6 +17,8 @@ Find = Callable[[str, str, str], Container | None]
 """Finds a container by namespace, pod and name."""
 _POLL_SECONDS = 0.1
 _CHUNK = 65536
+_CUT_SECONDS = 0.01
+"""How long followers are waited for at the end; 0 would mean for ever."""
 
 
 @asynccontextmanager
@@ -27,7 +29,7 @@ async def serve_logs(find: Find, port: int, pki: Path) -> AsyncIterator[None]:
     context.verify_mode = ssl.CERT_REQUIRED
     app = web.Application()
     app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", LogRequests(find).answer)
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_CUT_SECONDS)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
