@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus
@@ -26,7 +27,6 @@ class Subject:
 
     def __init__(self, server: BridgeServer, name: str, uid: str) -> None:
         self.server, self.name, self.uid = server, name, uid
-        self.seen: list[dict[str, Any]] = []
 
     async def report(self, phase: Phase, sent_at: float, seq: int = 1, **changes: Any) -> None:
         fields = {"uid": self.uid, "generation": 1, "run_id": "run", "phase": phase, "sent_at": sent_at, "seq": seq}
@@ -53,8 +53,8 @@ class Subject:
 
 
 @pytest.fixture
-async def subject(server: BridgeServer, request: pytest.FixtureRequest) -> Subject:
-    name = request.node.name.replace("_", "-")[5:50]
+async def subject(server: BridgeServer) -> Subject:
+    name = f"case-{uuid4().hex[:8]}"
     server.api.put(name, uid=f"uid-of-{name}")
     server.api.statuses.clear()
     server.api.events.clear()
