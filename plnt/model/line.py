@@ -6,6 +6,9 @@ from plnt.model.message import Message
 from plnt.model.messages import Capacity, CountFree, Join, LeaseCount, Leave
 
 
+_SHARED = set(LeaseCount.model_fields) & set(Join.model_fields)
+
+
 class Entry(Message):
     """One workflow in the line, by its newest run; granted = it holds a lease."""
 
@@ -93,7 +96,8 @@ def ask(line: Line) -> CountFree:
 
 
 def _count(entry: Entry) -> LeaseCount:
-    return LeaseCount.model_validate(entry.join.model_dump(include=set(LeaseCount.model_fields)))
+    join = entry.join
+    return LeaseCount(namespace=join.ref.namespace, **{name: getattr(join, name) for name in _SHARED})
 
 
 def closed_runs(question: CountFree, answer: Capacity) -> list[tuple[str, str]]:
