@@ -98,6 +98,8 @@ def test_gpus_are_the_limits_on_extended_resources() -> None:
         ("vllm/vllm-openai:v0.32.0", False),
         ("vllm/vllm-openai", False),
         ("busybox", True),
+        ("busybox:1", True),
+        ("localhost:5000/busybox:1", False),
         ("registry.k8s.io/pause:3.10", True),
         ("example.com/vllm/vllm-openai:v0.33.0", False),
     ],

@@ -18,6 +18,7 @@ from plnt.sandbox.kubelet.logs import serve_logs
 from plnt.sandbox.kubelet.pod_site import Shared
 from plnt.sandbox.kubelet.processes import end_leftovers
 from plnt.sandbox.record import MARK
+from plnt.sandbox.state import State
 from plnt.settings import Settings
 from plnt.telemetry import start_logging
 
@@ -36,14 +37,20 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def compose_process_env() -> dict[str, str]:
-    """Give what every container's process gets below its own environment."""
+def compose_process_env(state: State) -> dict[str, str]:
+    """Give what every container's process gets below its own environment.
+
+    Services have no addresses that are routed, so a container reaches them through the sandbox's Envoy.
+    """
     env = {
         "PATH": os.defpath,
         "LANG": "C.UTF-8",
         "PYTHONPATH": str(Path(plnt.__file__).parents[1]),
         "PYTHONUNBUFFERED": "1",
     }
+    envoy = state.read_settings().get("ports", {}).get("envoy")
+    if envoy:
+        env["http_proxy"] = f"http://127.0.0.1:{envoy}"
     return {**env, MARK: os.environ[MARK]} if MARK in os.environ else env
 
 
@@ -52,8 +59,8 @@ async def run(arguments: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    state: Path = arguments.state.absolute()
-    ended = end_leftovers(state / "kubelet" / "processes")
+    state = State(arguments.state.absolute())
+    ended = end_leftovers(state.root / "kubelet" / "processes")
     if ended:
         logger.warning("processes of an earlier stand-in ended", extra={"processes": ended})
     connector = aiohttp.TCPConnector(force_close=True, limit=0)
@@ -62,13 +69,13 @@ async def run(arguments: argparse.Namespace) -> None:
             kube=client,
             session=session,
             events=Events(client),
-            state=state,
+            state=state.root,
             control=lambda: agent.control,
             backoff_seconds=arguments.backoff_seconds,
-            process_env=compose_process_env(),
+            process_env=compose_process_env(state),
         )
         agent = Agent(shared, arguments.port, arguments.number)
-        async with serve_logs(agent.find_container, arguments.port, state / "pki"):
+        async with serve_logs(agent.find_container, arguments.port, state.pki):
             await _until(stop, agent)
 
 

@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from plnt.sandbox.engine.command_line import recognise
 
+_PART = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
 _REFERENCE = re.compile(
-    r"(?P<name>[a-z0-9]([a-z0-9._-]*[a-z0-9])?(:\d+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*)"
-    r"(:(?P<tag>[\w][\w.-]{0,127}))?(@sha256:[0-9a-f]{64})?"
+    rf"(?P<name>(?:{_PART}(?::\d+)?/)?{_PART}(?:/{_PART})*)(?::(?P<tag>\w[\w.-]{{0,127}}))?(?:@sha256:[0-9a-f]{{64}})?"
 )
 _PYTHON = re.compile(r"(/usr/bin/)?python3?")
 
