@@ -1,0 +1,81 @@
+"""The weights pool: pins a source to a plan, then pulls the plan into the cache."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from activities.progress import heartbeat, report_progress
+from plnt.clients.weights.cache import Cache
+from plnt.clients.weights.pull import Pull, PullSettings, in_thread
+from plnt.clients.weights.resolve import resolve_plan
+from plnt.clients.weights.s3 import open_s3
+from plnt.clients.weights.source import require_built
+from plnt.clients.weights.throttle import Throttle
+from plnt.model.messages import PlanRef, PullWeights, ResolveSource, Tree
+from plnt.model.pull_progress import describe_progress
+from plnt.model.storage_uri import parse_storage_uri
+from plnt.settings import PoolSettings
+from plnt.steps import PULL_WEIGHTS, RESOLVE_SOURCE, implements
+
+REPORT_SECONDS = 2.0
+"""Time between two words of progress in the status."""
+
+
+class WeightsActivities:
+    """Activities of the weights pool."""
+
+    def __init__(self, settings: PullSettings) -> None:
+        self._settings = settings
+
+    @implements(RESOLVE_SOURCE)
+    async def resolve_source(self, request: ResolveSource) -> PlanRef:
+        """List the source, choose and pin its files, check the checkpoint, write the plan to the cache."""
+        uri = require_built(parse_storage_uri(request.storage_uri))
+        async with self._settings.open_source(uri) as source:
+            plan = await resolve_plan(source, request.runtime, request.quantization)
+        digest = await in_thread(self._settings.cache.write_plan, plan)
+        return PlanRef(digest=digest, files=len(plan.files), bytes=plan.bytes)
+
+    @implements(PULL_WEIGHTS)
+    async def pull_weights(self, request: PullWeights) -> Tree:
+        """Pull the plan; any worker goes on where another one was stopped or killed."""
+        pull = Pull(self._settings)
+        async with heartbeat(pull.read_progress), _reporting(pull):
+            return await pull.run(request.plan.digest)
+
+
+@asynccontextmanager
+async def _reporting(pull: Pull) -> AsyncIterator[None]:
+    task = asyncio.create_task(_report(pull))
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _report(pull: Pull) -> None:
+    said = ""
+    while True:
+        progress = pull.read_progress()
+        words = describe_progress(progress) if progress.bytes_total else ""
+        if words != said:
+            said = words
+            await report_progress(words)
+        await asyncio.sleep(REPORT_SECONDS)
+
+
+@asynccontextmanager
+async def open_pool(settings: PoolSettings) -> AsyncIterator[Sequence[Callable[..., Any]]]:
+    """Open the cache and give the pool's activities."""
+    cache = Cache(settings.cache_dir, settings.cache_max_bytes)
+    await in_thread(cache.prepare)
+    shared = PullSettings(
+        cache=cache,
+        open_source=open_s3,
+        throttle=Throttle(settings.pull_bytes_per_second),
+        connections=settings.pull_connections,
+        private_hosts=settings.private_hosts,
+    )
+    activities = WeightsActivities(shared)
+    yield [activities.resolve_source, activities.pull_weights]

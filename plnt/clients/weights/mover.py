@@ -1,0 +1,94 @@
+"""Moves the missing files of a plan from a source into the cache, in threads.
+
+It knows links, sizes and validators, no scheme: whatever a source is, its bytes come the same way.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from plnt.clients.weights.board import Board, Job, choose_part_bytes
+from plnt.clients.weights.cache import Cache
+from plnt.clients.weights.fetch import Fetcher
+from plnt.clients.weights.hasher import Hasher
+from plnt.clients.weights.line import Line, Reach
+from plnt.clients.weights.meter import Meter
+from plnt.clients.weights.throttle import Throttle
+from plnt.model.pull_plan import PullPlan, TreeFile
+
+MAX_HASHERS = 4
+JOIN_SECONDS = 1.5
+"""Longest wait for threads after a stop, in seconds."""
+
+
+@dataclass(eq=False, slots=True)
+class Mover:
+    """One move. `run` blocks; `stop` may be called from any thread."""
+
+    plan: PullPlan
+    cache: Cache
+    meter: Meter
+    reach: Reach
+    throttle: Throttle
+    connections: int
+    _board: Board | None = None
+    _lines: list[Line] = field(default_factory=list)
+    _stopped: bool = False
+
+    def run(self, jobs: Sequence[Job]) -> list[TreeFile]:
+        """Move the jobs' files and give what is in the cache now; partials stay when it ends early.
+
+        Raises:
+            PlntError: why it cannot be done.
+        """
+        missing = sum(job.file.size - job.partial.present for job in jobs)
+        connections = self.throttle.bound_connections(self.connections)
+        board = self._board = Board(jobs, choose_part_bytes(missing, connections))
+        hashers = [
+            Hasher(board, self.plan, self.cache, self.meter) for _ in range(min(MAX_HASHERS, os.cpu_count() or 1))
+        ]
+        self._lines = [Line(self.reach) for _ in range(connections)]
+        fetchers = [Fetcher(board, line, self.meter, self.throttle) for line in self._lines]
+        if self._stopped:
+            self.stop()
+        for job in jobs:
+            board.offer_to_hash(job)
+        threads = _start([*(fetcher.run for fetcher in fetchers), *(hasher.run for hasher in hashers)])
+        board.stop.wait()
+        self._end(threads, jobs)
+        if board.failure is not None:
+            raise board.failure
+        return [file for hasher in hashers for file in hasher.kept]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every file was moved."""
+        return self._board is not None and self._board.is_complete
+
+    def stop(self) -> None:
+        """End the move soon, keeping what is there."""
+        self._stopped = True
+        if self._board is not None:
+            self._board.fail(None)
+        for line in self._lines:
+            line.abort()
+
+    def _end(self, threads: Sequence[threading.Thread], jobs: Sequence[Job]) -> None:
+        for line in self._lines:
+            line.abort()
+        deadline = time.monotonic() + JOIN_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        # A thread that still hangs in a name look-up must not find its descriptor given to another file.
+        if not any(thread.is_alive() for thread in threads):
+            for partial in [partial for job in jobs for partial in [job.partial, *job.retired]]:
+                partial.close()
+
+
+def _start(bodies: Sequence[Callable[[], None]]) -> list[threading.Thread]:
+    threads = [threading.Thread(target=body, name=f"pull-{number}", daemon=True) for number, body in enumerate(bodies)]
+    for thread in threads:
+        thread.start()
+    return threads
