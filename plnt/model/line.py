@@ -5,8 +5,7 @@ from collections.abc import Callable
 from plnt.model.message import Message
 from plnt.model.messages import Capacity, CountFree, Join, LeaseCount, Leave
 
-
-_SHARED = set(LeaseCount.model_fields) & set(Join.model_fields)
+_SHARED = tuple(field for field in LeaseCount.model_fields if field in Join.model_fields)
 
 
 class Entry(Message):

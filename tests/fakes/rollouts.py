@@ -1,21 +1,38 @@
 """What a test does with rollouts: start, poke, cancel, wait, and look at what was reported."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import SearchAttributeKey, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.testing import WorkflowEnvironment
+from temporalio.worker import Worker
 
+from activities.boundary import Boundary
 from plnt.model import names
 from plnt.model.desired import Desired
 from plnt.model.status import PhaseReport, Progress
+from plnt.settings import ControlSettings
 from plnt.steps import Queue
 from tests.fakes.report_log import ReportLog
 from tests.fakes.steps import NAMESPACE, FakeSteps, SmallWorld
+from workflows.__main__ import build_worker, sandbox
+
+TEMPORAL = Path(__file__).parents[2] / ".venv/bin/temporal"
+SEARCH_ATTRIBUTES = [
+    *(SearchAttributeKey.for_keyword(f"Plnt{name}") for name in ("Phase", "Namespace", "Model", "Runtime", "GpuClass")),
+    SearchAttributeKey.for_int("PlntGeneration"),
+]
+LOG_QUEUE = "test-report-log"
 
 
 @dataclass
@@ -34,7 +51,6 @@ class Rollouts:
 
     client: Client
     fakes: FakeSteps
-    log_queue: str
 
     def world(self, name: str) -> SmallWorld:
         """The world of one WorkflowRun."""
@@ -47,7 +63,7 @@ class Rollouts:
         await self.client.start_workflow(
             "ReportLog",
             id=names.reporter_id(NAMESPACE, name),
-            task_queue=self.log_queue,
+            task_queue=LOG_QUEUE,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         )
         return await self.client.start_workflow(
@@ -108,6 +124,14 @@ class Rollouts:
                     return
                 await asyncio.sleep(0.05)
 
+    async def wait_word(self, name: str, message: str) -> None:
+        """Wait until the line tells the reporter ``message``."""
+        async with asyncio.timeout(20):
+            while True:
+                if any(word.message == message for word in await self.words(name)):
+                    return
+                await asyncio.sleep(0.05)
+
     async def reset(self, name: str) -> None:
         """Do what ``temporal workflow reset -t FirstWorkflowTask`` does."""
         handle = self.handle(name)
@@ -151,3 +175,33 @@ class Rollouts:
                 payload = event.user_metadata.summary
                 found.append((await converter.decode([payload]))[0] if payload.data else "")
         return found
+
+
+@asynccontextmanager
+async def running_rollouts() -> AsyncIterator[Rollouts]:
+    """Real workflow code on a Temporal server of its own, step doubles on every other queue."""
+    fakes = FakeSteps()
+    environment = await WorkflowEnvironment.start_local(
+        data_converter=pydantic_data_converter,
+        dev_server_existing_path=str(TEMPORAL),
+        search_attributes=SEARCH_ATTRIBUTES,
+    )
+    async with environment as env, AsyncExitStack() as stack:
+        workers = [_serve_steps(env.client, fakes, queue) for queue in Queue if fakes.activities(queue)]
+        workers.append(build_worker(env.client, ControlSettings()))
+        workers.append(Worker(env.client, task_queue=LOG_QUEUE, workflows=[ReportLog], workflow_runner=sandbox()))
+        for worker in workers:
+            await stack.enter_async_context(worker)
+        yield Rollouts(env.client, fakes)
+
+
+def _serve_steps(client: Client, fakes: FakeSteps, queue: Queue) -> Worker:
+    quick = timedelta(milliseconds=100)
+    return Worker(
+        client,
+        task_queue=queue,
+        activities=fakes.activities(queue),
+        interceptors=[Boundary()],
+        max_heartbeat_throttle_interval=quick,
+        default_heartbeat_throttle_interval=quick,
+    )

@@ -1,6 +1,7 @@
 """Every step of the step table over a small world in memory, with faults that a test sets by step."""
 
 import asyncio
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ def make_spec(**changes: Any) -> Spec:
 def make_desired(generation: int = 1, *, spec: Spec | None = None, uid: str = "uid-1", **changes: Any) -> Desired:
     """What ``load-desired`` gives for a WorkflowRun."""
     deleting, options = changes.pop("deleting", False), changes.pop("options", Options())
-    digest = f"{abs(hash(options.model_dump_json())):x}"[:12]
+    digest = hashlib.sha256(options.model_dump_json().encode()).hexdigest()[:12]
     policy = Policy(bake_seconds=0, drain_seconds=0, gpu_poll_seconds=0.2)
     return Desired(
         uid=uid,
