@@ -87,7 +87,7 @@ async def _measure(server: Completions, request: RunSmokeTest, attempt: str, sam
 async def _take_sample(server: Completions, lag: LoopLag, number: int, prompts: int, attempt: str) -> Sample:
     lag.restart()
     sent_at, times = await _ask(server, f"prompt {number} of {prompts}", _prompt(attempt, number), PROMPT_SECONDS)
-    return latency.measure(sent_at, times, lag.worst_ms)
+    return latency.measure(sent_at, times, lag.tell_lateness_ms)
 
 
 async def _ask(server: Completions, what: str, prompt: str, seconds: float) -> tuple[float, TokenTimes]:

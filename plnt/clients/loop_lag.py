@@ -1,4 +1,4 @@
-"""How late this process's own event loop is: a measurement taken on a late loop is late itself."""
+"""How late this process's own event loop is: a clock read on a late loop is read late."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,27 +10,33 @@ TICK_SECONDS = 0.01
 
 
 class LoopLag:
-    """The worst lag since the last `restart`."""
+    """The stalls of a loop since the last `restart`, as spans of perf_counter: due to run, and run at last."""
 
     def __init__(self) -> None:
         self._due = perf_counter()
-        self._worst = 0.0
-
-    @property
-    def worst_ms(self) -> float:
-        """Worst lag in milliseconds, a stall that still lasts included."""
-        return max(self._worst, perf_counter() - self._due) * 1000
+        self._stalls: list[tuple[float, float]] = []
 
     def restart(self) -> None:
-        """Forget what was seen."""
-        self._worst = 0.0
+        """Forget the stalls that are over."""
+        self._stalls.clear()
+
+    def tell_lateness_ms(self, at: float) -> float:
+        """Give how late the clock reading ``at`` may have been, in milliseconds; less than a tick counts as none.
+
+        A reader that a stall held up runs with the first turns of the loop after it, hence the tick of margin.
+        """
+        spans = [*self._stalls, (self._due, perf_counter())]
+        late = [min(at, end) - due for due, end in spans if due <= at <= end + TICK_SECONDS]
+        return 1000 * max((seconds for seconds in late if seconds >= TICK_SECONDS), default=0.0)
 
     async def watch(self) -> None:
         """Look at the loop until cancelled."""
         while True:
             self._due = perf_counter() + TICK_SECONDS
             await asyncio.sleep(TICK_SECONDS)
-            self._worst = max(self._worst, perf_counter() - self._due)
+            now = perf_counter()
+            if now - self._due >= TICK_SECONDS:
+                self._stalls.append((self._due, now))
 
 
 @asynccontextmanager

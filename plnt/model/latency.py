@@ -4,21 +4,19 @@ TTFT runs from the request's headers being written to the first delta with conte
 between first and last such delta, divided by the tokens after the first chunk; equal to what ``vllm bench serve``
 reports when each chunk holds one token.
 
-A late event loop reads the clock late. So each sample carries the worst lag seen during it, the medians get bounds
-from that, and a budget between the bounds is neither met nor exceeded: the test says nothing.
+A late event loop reads the clock late. So each sample carries how late its readings may have been, the medians get
+bounds from that, and a budget between the bounds is neither met nor exceeded: the test says nothing.
 """
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from plnt.model.completion_stream import TokenTimes
 from plnt.model.message import Message
 from plnt.model.messages import SmokeReport
 
-MIN_LAG_MS = 10.0
-"""Loop lag below this, in milliseconds, is normal scheduling and widens no bound."""
 FIELD = "spec.canary.smokeTest"
 
 
@@ -30,13 +28,24 @@ class Sample(Message):
     """None: the server gave no usage, or there was no token after the first chunk."""
     later_tokens: int = 1
     """Tokens after the first chunk."""
-    lag_ms: float = 0.0
-    """Worst lag of the tester's own event loop during the prompt."""
+    first_late_ms: float = 0.0
+    """How late the clock may have been read at the first token."""
+    last_late_ms: float = 0.0
+    """How late the clock may have been read at the last token."""
 
     @property
-    def doubt_ms(self) -> float:
-        """How late a clock reading may have been."""
-        return self.lag_ms if self.lag_ms >= MIN_LAG_MS else 0.0
+    def least_ttft_ms(self) -> float:
+        """TTFT if the first reading was as late as it may have been; TTFT is never longer than measured."""
+        return max(0.0, self.ttft_ms - self.first_late_ms)
+
+    @property
+    def tpot_bounds_ms(self) -> tuple[float, float]:
+        """Least and greatest TPOT that fit the readings."""
+        tpot_ms = self.tpot_ms or 0.0
+        return (
+            max(0.0, tpot_ms - self.last_late_ms / self.later_tokens),
+            tpot_ms + self.first_late_ms / self.later_tokens,
+        )
 
 
 class Outcome(StrEnum):
@@ -54,15 +63,16 @@ class Verdict(Message):
     message: str = ""
 
 
-def measure(sent_at: float, times: TokenTimes, lag_ms: float = 0.0) -> Sample:
-    """Turn clock readings in seconds into a sample."""
+def measure(sent_at: float, times: TokenTimes, tell_lateness_ms: Callable[[float], float] = lambda _: 0.0) -> Sample:
+    """Turn clock readings in seconds into a sample; ``tell_lateness_ms`` says how late a reading may have been."""
     later = (times.tokens or 0) - times.first_chunk_tokens
     spread_ms = (times.last_at - times.first_at) * 1000
     return Sample(
         ttft_ms=(times.first_at - sent_at) * 1000,
         tpot_ms=spread_ms / later if later > 0 and spread_ms > 0 else None,
         later_tokens=max(1, later),
-        lag_ms=lag_ms,
+        first_late_ms=tell_lateness_ms(times.first_at),
+        last_late_ms=tell_lateness_ms(times.last_at),
     )
 
 
@@ -101,7 +111,7 @@ def judge(samples: Sequence[Sample], ttft_budget_ms: int | None, tpot_budget_ms:
 def _judge_ttft(samples: Sequence[Sample], report: SmokeReport, budget_ms: int | None) -> Verdict:
     if budget_ms is None:
         return Verdict(outcome=Outcome.PASS)
-    low = _p50([max(0.0, sample.ttft_ms - sample.doubt_ms) for sample in samples])
+    low = _p50([sample.least_ttft_ms for sample in samples])
     return _compare("TTFT", f"{FIELD}.ttftBudgetMs", (low, report.ttft_p50_ms, report.ttft_p50_ms), budget_ms, samples)
 
 
@@ -112,16 +122,8 @@ def _judge_tpot(samples: Sequence[Sample], report: SmokeReport, budget_ms: int |
     if report.tpot_p50_ms is None:
         text = f"TPOT could not be measured against {field} {budget_ms} ms: {_tell_missing(samples)}"
         return Verdict(outcome=Outcome.FAIL, message=text)
-    low, high = (
-        _p50(
-            [
-                max(0.0, sample.tpot_ms + sign * sample.doubt_ms / sample.later_tokens)
-                for sample in samples
-                if sample.tpot_ms is not None
-            ]
-        )
-        for sign in (-1, 1)
-    )
+    bounds = [sample.tpot_bounds_ms for sample in samples if sample.tpot_ms is not None]
+    low, high = (_p50([bound[side] for bound in bounds]) for side in (0, 1))
     return _compare("TPOT", field, (low, report.tpot_p50_ms, high), budget_ms, samples)
 
 
@@ -142,10 +144,10 @@ def _compare(
     if low > budget_ms:
         text = f"{what} p50 {value:g} ms is over {field} {budget_ms} ms"
         return Verdict(outcome=Outcome.FAIL, message=text)
-    lag = max(sample.lag_ms for sample in samples)
+    late = max(max(sample.first_late_ms, sample.last_late_ms) for sample in samples)
     text = (
         f"{what} p50 {value:g} ms cannot be held against {field} {budget_ms} ms: "
-        f"the tester's own event loop was up to {lag:.0f} ms late"
+        f"the tester's own event loop was up to {late:.0f} ms late"
     )
     return Verdict(outcome=Outcome.INCONCLUSIVE, message=text)
 

@@ -66,22 +66,35 @@ def test_verdict_fails_a_tpot_budget_that_was_not_measured() -> None:
     assert "2 of 2 answers came without usage" in verdict.message
 
 
-def test_verdict_is_inconclusive_when_the_lag_may_be_what_exceeds() -> None:
-    verdict = judge(_samples(300.0, lag_ms=80.0), 250, None)
+def test_verdict_is_inconclusive_when_late_readings_may_be_what_exceeds() -> None:
+    verdict = judge(_samples(300.0, first_late_ms=80.0), 250, None)
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert "80 ms late" in verdict.message
 
 
-def test_verdict_fails_whatever_the_lag_when_that_cannot_explain_it() -> None:
-    assert judge(_samples(400.0, lag_ms=80.0), 250, None).outcome is Outcome.FAIL
+def test_verdict_fails_when_late_readings_cannot_explain_it() -> None:
+    assert judge(_samples(400.0, first_late_ms=80.0), 250, None).outcome is Outcome.FAIL
 
 
-def test_verdict_ignores_lag_that_is_normal_scheduling() -> None:
-    assert judge(_samples(251.0, lag_ms=5.0), 250, None).outcome is Outcome.FAIL
+def test_verdict_fails_when_most_readings_were_punctual() -> None:
+    samples = [*_samples(300.0, 300.0), *_samples(300.0, first_late_ms=200.0)]
+    assert judge(samples, 250, None).outcome is Outcome.FAIL
 
 
-def test_verdict_spreads_lag_over_the_tokens_of_tpot() -> None:
-    close = _samples(1.0, tpot_ms=39.0, lag_ms=62.0, later_tokens=31)
-    far = _samples(1.0, tpot_ms=30.0, lag_ms=62.0, later_tokens=31)
+def test_verdict_passes_whatever_made_readings_late() -> None:
+    assert judge(_samples(240.0, first_late_ms=80.0), 250, None).outcome is Outcome.PASS
+
+
+def test_verdict_spreads_lateness_over_the_tokens_of_tpot() -> None:
+    close = _samples(1.0, tpot_ms=39.0, first_late_ms=62.0, later_tokens=31)
+    far = _samples(1.0, tpot_ms=30.0, first_late_ms=62.0, later_tokens=31)
+    above = _samples(1.0, tpot_ms=41.0, last_late_ms=62.0, later_tokens=31)
     assert judge(close, None, 40).outcome is Outcome.INCONCLUSIVE
     assert judge(far, None, 40).outcome is Outcome.PASS
+    assert judge(above, None, 40).outcome is Outcome.INCONCLUSIVE
+
+
+def test_sample_notes_how_late_each_reading_was() -> None:
+    late = {1.1: 30.0, 1.3: 5.0}
+    sample = measure(1.0, _times(1.1, 1.3, tokens=20), late.__getitem__)
+    assert (sample.first_late_ms, sample.last_late_ms) == (30.0, 5.0)
