@@ -39,8 +39,8 @@ def build_worker(client: Client, settings: ControlSettings) -> Worker:
 
 async def serve(settings: ControlSettings) -> None:
     """Serve workflow tasks until the process is told to stop."""
-    stop = stop_event()
     client = await temporal.connect(telemetry.start_runtime(settings), telemetry.start_tracing())
+    stop = stop_event()
     async with AsyncExitStack() as stack:
         worker = build_worker(client, settings)
         await stack.enter_async_context(
