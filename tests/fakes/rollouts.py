@@ -28,7 +28,7 @@ from tests.fakes.steps import NAMESPACE, FakeSteps, SmallWorld
 from workflows.__main__ import build_worker, sandbox
 
 TEMPORAL = Path(__file__).parents[2] / ".venv/bin/temporal"
-SEARCH_ATTRIBUTES = [
+SEARCH_ATTRIBUTES: list[SearchAttributeKey[Any]] = [
     *(SearchAttributeKey.for_keyword(f"Plnt{name}") for name in ("Phase", "Namespace", "Model", "Runtime", "GpuClass")),
     SearchAttributeKey.for_int("PlntGeneration"),
 ]

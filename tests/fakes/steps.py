@@ -17,6 +17,7 @@ from plnt.model.desired import Desired, Loaded, Policy, identity_of
 from plnt.model.message import Message
 from plnt.model.options import Options
 from plnt.model.revision import pods_digest
+from plnt.model.status import StatusWrite, StatusWritten
 from plnt.model.workflow_run import Spec
 from plnt.steps import Queue, Step, implements
 
@@ -91,7 +92,7 @@ class SmallWorld:
     serving: str | None = None
     releases: dict[str, Installed] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
-    taken: dict[str, list[Message]] = field(default_factory=lambda: defaultdict(list))
+    taken: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     faults: dict[str, Fault] = field(default_factory=dict)
     tree: str = "tree-1"
     grants: bool = True
@@ -166,8 +167,8 @@ class FakeSteps:
         return m.Done()
 
     @implements(steps.WRITE_STATUS)
-    async def write_status(self, request: steps.StatusWrite) -> steps.StatusWritten:
-        return steps.StatusWritten(live_uid=request.report.uid if request.report else None)
+    async def write_status(self, request: StatusWrite) -> StatusWritten:
+        return StatusWritten(live_uid=request.report.uid if request.report else None)
 
     @implements(steps.SURVEY)
     async def survey(self, request: m.SurveyRequest) -> m.World:

@@ -21,7 +21,8 @@ def queue_up(rollouts: Rollouts, name: str, gpu_class: str, *, gpu: int = 1, dea
 
 async def read_line(rollouts: Rollouts, gpu_class: str) -> Line:
     handle = rollouts.client.get_workflow_handle(names.gpu_pool_id(gpu_class))
-    return await handle.query("line", result_type=Line)
+    line: Line = await handle.query("line", result_type=Line)
+    return line
 
 
 async def test_line_serves_in_order_and_tells_each_its_place(rollouts: Rollouts) -> None:
