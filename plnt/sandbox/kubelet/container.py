@@ -1,6 +1,7 @@
 """One container from its image to its end: start, probes, faults, restarts with back-off, stop."""
 
 import asyncio
+import logging
 import re
 import signal
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from plnt.clients.kube import Object
+from plnt.errors import PlntError
 from plnt.sandbox.kubelet.backoff import BackOff
 from plnt.sandbox.kubelet.container_start import Start, prepare_start
 from plnt.sandbox.kubelet.control import Fault, FaultKind
@@ -19,6 +21,8 @@ from plnt.sandbox.kubelet.pod_site import PodSite, stamp
 from plnt.sandbox.kubelet.probes import Probe, Tally, execute, read_probe
 from plnt.sandbox.kubelet.processes import LocalProcess, start_process
 from plnt.sandbox.kubelet.status import ContainerView, Running, Terminated, Waiting
+
+logger = logging.getLogger(__name__)
 
 _FAULT_POLL_SECONDS = 0.1
 _LEAST_GRACE_SECONDS = 2.0
@@ -115,6 +119,8 @@ class Container:
             except ConfigMissing as error:
                 self._set(state=Waiting("CreateContainerConfigError", str(error)))
                 self.site.event("Warning", "Failed", f"Error: {error}")
+            except PlntError as error:
+                logger.info("container not prepared yet", extra={"pod": self.site.name, "reason": error.reason})
             await asyncio.sleep(self.site.shared.backoff_seconds / 5)
 
     async def _run_once(self, start: Start) -> Terminated:

@@ -20,6 +20,17 @@ SIMULATED_LABEL = "plnt.work/simulated"
 HEARTBEAT_SECONDS = 10.0
 """A kubelet's lease renewal; the controllers wait 50 s for one."""
 _LEASE_SECONDS = 40
+_NODE_FACTS = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeProxyVersion",
+    "architecture",
+)
+"""Fields of ``nodeInfo`` that the API wants and that a simulated node has no truth for."""
 _RETRY_SECONDS = 0.5
 
 
@@ -117,6 +128,11 @@ def render_node_status(node: SimulatedNode, port: int, since: str) -> Object:
         "conditions": conditions,
         "addresses": [{"type": "InternalIP", "address": NODE_ADDRESS}, {"type": "Hostname", "address": node.name}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        "nodeInfo": {
+            **dict.fromkeys(_NODE_FACTS, "simulated"),
+            "operatingSystem": "linux",
+            "kubeletVersion": "v1.37.0",
+        },
     }
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name}, "status": status}
 

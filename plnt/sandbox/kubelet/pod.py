@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from plnt.clients.kube import PODS, Object
-from plnt.errors import Conflict, NotFound, PlntError, TransientError
+from plnt.errors import Conflict, NotFound, PlntError
 from plnt.sandbox.addresses import listen_address
 from plnt.sandbox.kubelet.container import Container
+from plnt.sandbox.kubelet.environment import ConfigMissing
 from plnt.sandbox.kubelet.pod_site import PodSite, Shared, stamp
 from plnt.sandbox.kubelet.status import PodView, render_status
 from plnt.sandbox.kubelet.volumes import MountFailed, mount_volumes, remove_volumes
@@ -78,6 +79,9 @@ class PodWorker:
 
     async def _work(self) -> None:
         self._report()
+        if self.site.pod["spec"].get("initContainers"):
+            self.site.event("Warning", "FailedCreatePodSandBox", "init containers are not simulated")
+            return
         self.site.volumes = await self._mount()
         async with asyncio.TaskGroup() as group:
             for container in self.containers:
@@ -90,7 +94,7 @@ class PodWorker:
                 return await mount_volumes(
                     shared.kube, self.site.pod, shared.state / "cache", self.site.folder / "volumes"
                 )
-            except MountFailed as error:
+            except (MountFailed, ConfigMissing) as error:
                 self.site.event("Warning", "FailedMount", str(error))
             except PlntError as error:
                 logger.warning("volumes not mounted yet", extra={"pod": self.site.name, "reason": error.reason})
@@ -124,8 +128,8 @@ class PodWorker:
             except NotFound:
                 self.vanish()
                 return
-            except TransientError as error:
-                logger.info("status not written yet", extra={"pod": self.site.name, "reason": error.reason})
+            except PlntError as error:
+                logger.warning("status not written yet", extra={"pod": self.site.name, "fault": str(error)})
                 self._changed.set()
                 await asyncio.sleep(_RETRY_SECONDS)
 
