@@ -15,7 +15,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from plnt import resources
 from plnt.clients.kube import VIRTUAL_SERVICES, WORKFLOW_RUNS, Kube
 from plnt.errors import PermanentError
-from plnt.sandbox import cluster, polling, record
+from plnt.sandbox import cluster, polling, record, seed
 from plnt.sandbox.backing import s3_identities
 from plnt.sandbox.component import Component, Site
 from plnt.sandbox.components import WIDE_USERS, list_components
@@ -179,6 +179,8 @@ async def _prepare(sandbox: Sandbox, components: Sequence[Component], say: Say) 
         await asyncio.wait([work, failing], return_when=asyncio.FIRST_COMPLETED)
         sandbox.supervisor.raise_failure()
         await work
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
     finally:
         for task in (work, failing):
             task.cancel()
@@ -186,11 +188,10 @@ async def _prepare(sandbox: Sandbox, components: Sequence[Component], say: Say) 
 
 
 async def _fill(sandbox: Sandbox, names: Sequence[str], reach: Say) -> None:
-    reading = asyncio.create_task(asyncio.to_thread(cluster.read_manifests, sandbox.programs.istio_crds))
-    await sandbox.supervisor.wait_ready(["kube-apiserver"], SERVER_SECONDS)
-    reach("Kubernetes answers")
-    async with cluster.open_kube(sandbox.kubeconfig) as kube:
-        await _fill_cluster(sandbox, kube, await reading, reach)
+    async with asyncio.TaskGroup() as group:
+        if "s3" in names:
+            group.create_task(_fill_store(sandbox, reach))
+        group.create_task(_fill_cluster(sandbox, reach))
     await sandbox.supervisor.wait_ready([name for name in names if name not in PRODUCT], SERVER_SECONDS)
     reach("servers answer")
     product = [name for name in names if name in PRODUCT]
@@ -199,8 +200,33 @@ async def _fill(sandbox: Sandbox, names: Sequence[str], reach: Say) -> None:
         reach("workers poll")
 
 
-async def _fill_cluster(sandbox: Sandbox, kube: Kube, istio: list[dict[str, Any]], reach: Say) -> None:
+async def _fill_store(sandbox: Sandbox, reach: Say) -> None:
+    """Put the example's model into the S3 server.
+
+    Raises:
+        ComponentFailed: the server does not take it.
+    """
+    try:
+        await seed.seed_example(sandbox.site.s3)
+    except TimeoutError:
+        raise sandbox.supervisor.blame("s3", f"takes no files within {seed.START_SECONDS:.0f} s") from None
+    reach("the example's model is in S3")
+
+
+async def _fill_cluster(sandbox: Sandbox, reach: Say) -> None:
     """Apply plnt's kind as a user would, so that applying it again changes nothing, and what the mesh needs."""
+    istio = await asyncio.to_thread(cluster.read_manifests, sandbox.programs.istio_crds)
+    await sandbox.supervisor.wait_ready(["kube-apiserver"], SERVER_SECONDS)
+    reach("Kubernetes answers")
+    async with cluster.open_kube(sandbox.kubeconfig) as kube:
+        await _prepare_kinds(sandbox, kube, istio)
+        reach("WorkflowRun is served")
+        for namespace in (mesh.ISTIO_NAMESPACE, "default"):
+            await cluster.create_namespace(kube, namespace)
+    reach("cluster is prepared")
+
+
+async def _prepare_kinds(sandbox: Sandbox, kube: Kube, istio: list[dict[str, Any]]) -> None:
     await cluster.bind_users(kube, [user_of(name) for name in PRODUCT])
     await asyncio.gather(
         sandbox.kubectl("apply", "-f", str(resources.crd_path())),
@@ -208,7 +234,3 @@ async def _fill_cluster(sandbox: Sandbox, kube: Kube, istio: list[dict[str, Any]
     )
     for resource in (WORKFLOW_RUNS, VIRTUAL_SERVICES):
         await cluster.wait_served(kube, resource)
-    reach("WorkflowRun is served")
-    for namespace in (mesh.ISTIO_NAMESPACE, "default"):
-        await cluster.create_namespace(kube, namespace)
-    reach("cluster is prepared")
