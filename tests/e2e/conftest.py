@@ -1,5 +1,6 @@
 """One whole sandbox for the session; a namespace, nodes and a GPU class of its own for each test."""
 
+import hashlib
 import os
 import re
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from plnt.sandbox.cluster import NAMESPACES, create_namespace, open_kube
 from plnt.sandbox.kubelet import control
 from plnt.sandbox.programs import Programs
 from plnt.sandbox.running import Sandbox, running_sandbox
+from tests.e2e.models import Models
 
 SECONDS = 180
 """Time limit of a test, the sandbox's start included for the one that comes first."""
@@ -29,6 +31,12 @@ async def sandbox(tmp_path_factory: pytest.TempPathFactory, programs: Programs) 
     """The sandbox that tests share; those that kill or restart components start their own with `fresh_sandbox`."""
     async with running_sandbox(tmp_path_factory.mktemp("sandbox"), programs) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def models(sandbox: Sandbox) -> Models:
+    """The model folders of the shared sandbox."""
+    return Models(sandbox)
 
 
 @pytest.fixture
@@ -74,7 +82,8 @@ async def place(request: pytest.FixtureRequest, sandbox: Sandbox) -> AsyncIterat
 
 async def make_place(sandbox: Sandbox, kube: Kube, test: str) -> Place:
     """Make a namespace named after ``test`` and one node with `GPUS` GPUs of its own class."""
-    name = re.sub(r"[^a-z0-9]+", "-", test.lower().removeprefix("test_")).strip("-")[:40].rstrip("-")
+    digest = hashlib.sha256(test.encode()).hexdigest()[:6]
+    name = re.sub(r"[^a-z0-9]+", "-", test.lower().removeprefix("test_")).strip("-")[:33].rstrip("-") + f"-{digest}"
     await create_namespace(kube, name)
     made = Place(name, f"plnt.test/{name}", kube, sandbox)
     made.add_node("a", GPUS)
