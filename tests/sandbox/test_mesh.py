@@ -81,7 +81,7 @@ class Mesh:
             except aiohttp.ClientConnectionError:
                 return False
 
-        await wait_until(hold, SECONDS)
+        await wait_until(hold, 3 * SECONDS)
 
     async def answers(self, service: str, *expected: str) -> None:
         async def hold() -> bool:
@@ -100,14 +100,15 @@ class Mesh:
         body["ports"] = [{"name": "http", "port": names.SERVICE_PORT}]
         await self.kube.apply(ENDPOINT_SLICES, body)
 
-    async def route(self, **weights: int) -> None:
-        """Split requests to ``front`` between Services."""
+    async def route(self, front: str, **weights: int) -> None:
+        """Split requests to a Service without endpoints of its own between others."""
+        await self.point(front, {})
         to = [
             {"destination": {"host": names.service_host(name, "default"), "port": {"number": 8000}}, "weight": weight}
             for name, weight in weights.items()
         ]
-        spec = {"hosts": [names.service_host("front", "default")], "http": [{"route": to}]}
-        await self.kube.apply(VIRTUAL_SERVICES, manifest(VIRTUAL_SERVICES.api, "VirtualService", "front", spec=spec))
+        spec = {"hosts": [names.service_host(front, "default")], "http": [{"route": to}]}
+        await self.kube.apply(VIRTUAL_SERVICES, manifest(VIRTUAL_SERVICES.api, "VirtualService", front, spec=spec))
 
 
 def manifest(api: str, kind: str, name: str, **parts: Any) -> Object:
@@ -128,7 +129,6 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory, programs: Programs) -> 
         kube = await stack.enter_async_context(open_kube(sandbox.kubeconfig))
         session = await stack.enter_async_context(aiohttp.ClientSession())
         mesh = Mesh(kube, session, sandbox.site.envoy, engines)
-        await mesh.point("front", {})
         await mesh.point("stable", {mesh.stable: True})
         await mesh.point("canary", {mesh.canary: True})
         await mesh.opens()
@@ -148,20 +148,20 @@ async def test_endpoint_that_loses_readiness_gets_no_more_requests(mesh: Mesh) -
 
 
 async def test_weights_split_the_requests(mesh: Mesh) -> None:
-    await mesh.route(stable=80, canary=20)
-    await mesh.answers("front", "stable", "canary")
-    seen = Counter([await mesh.ask("front") for _ in range(500)])
+    await mesh.route("split", stable=80, canary=20)
+    await mesh.answers("split", "stable", "canary")
+    seen = Counter([await mesh.ask("split") for _ in range(500)])
     assert seen.total() == seen["stable"] + seen["canary"]
     assert 60 <= seen["canary"] <= 140
 
 
 async def test_stream_under_way_outlives_its_route_and_its_endpoint(mesh: Mesh) -> None:
-    await mesh.route(stable=100)
-    await mesh.answers("front", "stable")
-    async with mesh.get("front", "/stream") as response:
+    await mesh.route("moved", stable=100)
+    await mesh.answers("moved", "stable")
+    async with mesh.get("moved", "/stream") as response:
         assert await response.content.readline() == b"first\n"
-        await mesh.route(canary=100)
-        await mesh.answers("front", "canary")
+        await mesh.route("moved", canary=100)
+        await mesh.answers("moved", "canary")
         await mesh.point("stable", {mesh.stable: False})
         await mesh.answers("stable", "503")
         mesh.stable.may_end.set()
@@ -171,18 +171,18 @@ async def test_stream_under_way_outlives_its_route_and_its_endpoint(mesh: Mesh) 
 
 async def test_no_request_fails_while_weights_and_endpoints_change(mesh: Mesh) -> None:
     await mesh.point("other", {})
-    await mesh.route(stable=100)
-    await mesh.answers("front", "stable")
+    await mesh.route("busy", stable=100)
+    await mesh.answers("busy", "stable")
     seen: Counter[str] = Counter()
     changing = True
 
     async def send() -> None:
         while changing:
-            seen[await mesh.ask("front")] += 1
+            seen[await mesh.ask("busy")] += 1
 
     senders = [asyncio.create_task(send()) for _ in range(3)]
     for step in range(10):
-        await mesh.route(stable=100 - 10 * step, canary=10 * step)
+        await mesh.route("busy", stable=100 - 10 * step, canary=10 * step)
         await mesh.point("other", {mesh.stable: step % 2 == 0})
         await mesh.point("canary", {mesh.canary: True} | ({mesh.stable: True} if step % 2 else {}))
         await mesh.answers("other", "stable" if step % 2 == 0 else "503")
