@@ -5,7 +5,9 @@ helm never waits for pods and never undoes by itself: plnt reads the pods and ke
 """
 
 import asyncio
+import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
@@ -38,6 +40,8 @@ MAX_ERROR_CHARS = 600
 
 _UNSTOPPABLE = frozenset({"rollback", "uninstall"})
 """Commands that die at SIGTERM without a word and leave the release locked."""
+
+_SURROGATES = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 
 _REASONS: Sequence[tuple[type[PlntError], Sequence[str]]] = (
     (ReleaseBusy, ("another operation", "release: already exists", "cannot re-use a name", "context canceled")),
@@ -114,7 +118,7 @@ class _Cancellable(Command):  # type: ignore[misc]
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
-        talk = asyncio.create_task(process.communicate(input))
+        talk = asyncio.create_task(process.communicate(None if input is None else join_surrogates(input)))
         try:
             stdout, stderr = await asyncio.shield(talk)
         except asyncio.CancelledError:
@@ -194,6 +198,11 @@ async def open_helm(executable: str = "helm") -> Helm:
         return Helm(path, semver.Version.parse(said.decode().strip().removeprefix("v")))
     except ValueError as error:
         raise SettingsInvalid(f"{path}: {said!r} is no version; put a released helm on PATH") from error
+
+
+def join_surrogates(text: bytes) -> bytes:
+    """Replace JSON's escaped surrogate pairs by the characters they mean: helm reads values as YAML, which has none."""
+    return _SURROGATES.sub(lambda pair: json.loads(b'"' + pair[0] + b'"').encode(), text)
 
 
 def read_chart_versions(charts: Mapping[Runtime, Path]) -> dict[str, str]:

@@ -35,8 +35,7 @@ def render_values(request: InstallRelease, cache_volume: Mapping[str, Any]) -> V
     if spec.runtime not in BUILT_RUNTIMES:
         built = ", ".join(sorted(BUILT_RUNTIMES))
         raise UnsupportedCombination(f"spec.runtime: {spec.runtime} is not built yet; this version deploys {built}")
-    if spec.model.name.startswith("-"):
-        raise SpecInvalid(f"spec.model.name: {spec.model.name!r} starts with a dash, which engines read as an option")
+    _check_model_name(spec.model.name)
     return {
         "fullnameOverride": request.release,
         "owner": request.base,
@@ -63,6 +62,13 @@ def choose_mount_path(model_name: str) -> str:
     """Give where the weights are mounted: some engines serve a model under the name of its folder."""
     folder = model_name.rpartition("/")[2]
     return f"/models/{folder}" if _FOLDER.fullmatch(folder) else "/models/weights"
+
+
+def _check_model_name(name: str) -> None:
+    if name.startswith("-"):
+        raise SpecInvalid(f"spec.model.name: {name!r} starts with a dash, which engines read as an option")
+    if not name.isprintable():
+        raise SpecInvalid(f"spec.model.name: {name!r} holds characters that cannot be printed: leave them out")
 
 
 def _placement(gpu_class: GpuClass) -> Values:
