@@ -15,7 +15,7 @@ import aiohttp
 import psutil
 import pytest
 
-from plnt.clients.kube import DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS, Kube, Object
+from plnt.clients.kube import DEPLOYMENTS, ENDPOINT_SLICES, NODES, PODS, SERVICES, Kube, Object
 from plnt.errors import NotFound
 from plnt.sandbox import cluster
 from plnt.sandbox.addresses import listen_address
@@ -31,6 +31,7 @@ GPU = "plnt.test/kubelet"
 QUICK = {"ttftMs": 5, "tpotMs": 1, "loadSeconds": 0}
 NODE = SimulatedNode(name="kubelet-test-a", resources={GPU: "16"})
 SECONDS = 25.0
+pytestmark = pytest.mark.timeout(60)
 
 
 @dataclass
@@ -166,9 +167,7 @@ async def test_deployment_becomes_ready_and_serves(nodes: Nodes) -> None:
         DEPLOYMENTS, SPACE, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": deployment}
     )
     service = {"selector": {"app": "pair"}, "ports": [{"port": 8000, "targetPort": "http"}]}
-    await nodes.kube.apply(
-        cluster.Resource("v1", "services"), {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": service}
-    )
+    await nodes.kube.apply(SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": service})
     await nodes.sandbox.kubectl("-n", SPACE, "wait", "--for=condition=Available", "deploy/pair", "--timeout=25s")
 
     async def two_endpoints() -> bool:
@@ -308,19 +307,26 @@ async def test_killed_stand_in_leaves_no_process_that_its_successor_does_not_kno
     await nodes.kube.create(PODS, SPACE, pod("survivor", spec()))
     await nodes.until("survivor", is_ready)
     address = await nodes.address("survivor")
-    [before] = nodes.processes()
+    [before] = [process for process in nodes.processes() if process.environ()["POD_NAME"] == "survivor"]
     await nodes.stop(signal.SIGKILL)
     assert before.is_running()
     await nodes.start()
     status = await nodes.until("survivor", lambda status: bool(status.get("restartCount") == 1 and status["ready"]))
     assert status["lastState"]["terminated"]["reason"] == "Unknown"
     assert await nodes.address("survivor") == address
-    [after] = nodes.processes()
+    [after] = [process for process in nodes.processes() if process.environ()["POD_NAME"] == "survivor"]
     assert after.pid != before.pid
+    await nodes.kube.delete(PODS, SPACE, "survivor", grace=0)
+
+
+async def test_stopped_stand_in_stops_all_processes_and_its_successor_restarts_them(nodes: Nodes) -> None:
+    await nodes.kube.create(PODS, SPACE, pod("resumed", spec()))
+    await nodes.until("resumed", is_ready)
     await nodes.stop()
     assert nodes.processes() == []
     await nodes.start()
-    await nodes.until("survivor", lambda status: bool(status.get("restartCount") == 2 and status["ready"]))
+    await nodes.until("resumed", lambda status: bool(status.get("restartCount") == 1 and status["ready"]))
+    await nodes.kube.delete(PODS, SPACE, "resumed", grace=0)
 
 
 async def test_node_that_leaves_the_control_file_takes_its_pods_along(nodes: Nodes) -> None:

@@ -70,7 +70,7 @@ async def run(arguments: argparse.Namespace) -> None:
             session=session,
             events=Events(client),
             state=state.root,
-            control=lambda: agent.control,
+            control=lambda: agent.read_control(),  # noqa: PLW0108 - the agent comes after what it shares
             backoff_seconds=arguments.backoff_seconds,
             process_env=compose_process_env(state),
         )

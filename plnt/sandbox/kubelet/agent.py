@@ -29,18 +29,26 @@ class Agent:
         self._next = 0
         self._pods: dict[str, PodWorker] = {}
         self._control = control.Control()
+        self._seen = (-1, -1)
         self._group: asyncio.TaskGroup | None = None
 
-    @property
-    def control(self) -> control.Control:
-        """The control file's newest valid content."""
+    def read_control(self) -> control.Control:
+        """Give the control file's newest valid content: who writes a fault and then a pod finds the pod struck."""
+        try:
+            version = (self._shared.state / control.FILE).stat()
+            seen = (version.st_ino, version.st_mtime_ns)
+        except FileNotFoundError:
+            seen = (0, 0)
+        if seen != self._seen:
+            self._seen = seen
+            self._take_control()
         return self._control
 
     async def run(self) -> None:
         """Work until cancelled; that kills every process."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            self._read_control()
+            self.read_control()
             group.create_task(self._shared.events.write())
             group.create_task(self._follow_control())
             group.create_task(self._keeper.run())
@@ -54,9 +62,9 @@ class Agent:
     async def _follow_control(self) -> None:
         while True:
             await asyncio.sleep(_CONTROL_SECONDS)
-            self._read_control()
+            self.read_control()
 
-    def _read_control(self) -> None:
+    def _take_control(self) -> None:
         """Take the control file's content; one that is wrong changes nothing."""
         try:
             found = control.load(self._shared.state)
