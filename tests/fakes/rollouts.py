@@ -33,6 +33,8 @@ SEARCH_ATTRIBUTES: list[SearchAttributeKey[Any]] = [
     SearchAttributeKey.for_int("PlntGeneration"),
 ]
 LOG_QUEUE = "test-report-log"
+PATIENCE_SECONDS = 60
+"""Longest wait for anything: dozens of rollouts share the machine."""
 
 
 @dataclass
@@ -88,7 +90,7 @@ class Rollouts:
         """Wait until the newest run closes, continued runs included."""
         reason = ""
         try:
-            await asyncio.wait_for(self.handle(name).result(), 25)
+            await asyncio.wait_for(self.handle(name).result(), PATIENCE_SECONDS)
         except WorkflowFailureError as error:
             reason = getattr(error.cause, "type", None) or type(error.cause).__name__
         status = (await self.handle(name).describe()).status
@@ -114,11 +116,11 @@ class Rollouts:
 
     async def wait_entered(self, name: str, step: str) -> None:
         """Wait until the faulty ``step`` is under way."""
-        await asyncio.wait_for(self.world(name).faults[step].entered.wait(), 20)
+        await asyncio.wait_for(self.world(name).faults[step].entered.wait(), PATIENCE_SECONDS)
 
     async def wait_generation(self, name: str, generation: int) -> None:
         """Wait until the run reports about ``generation``."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 if any(one.generation == generation for one in await self.reports(name)):
                     return
@@ -126,7 +128,7 @@ class Rollouts:
 
     async def wait_word(self, name: str, message: str) -> None:
         """Wait until the line tells the reporter ``message``."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 if any(word.message == message for word in await self.words(name)):
                     return
@@ -154,7 +156,7 @@ class Rollouts:
     async def wait_event(self, name: str, kind: "EventType.ValueType", *, run_id: str | None = None) -> None:
         """Wait until the run's history holds such an event."""
         handle = self.client.get_workflow_handle(names.rollout_id(NAMESPACE, name), run_id=run_id)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             async for event in handle.fetch_history_events(wait_new_event=True):
                 if event.event_type == kind:
                     return

@@ -15,6 +15,8 @@ from plnt.model.status import Phase
 from tests.fakes.rollouts import Ended, Rollouts
 from tests.fakes.steps import NAMESPACE, Fault, SmallWorld, make_desired, make_spec, serving_world
 
+pytestmark = pytest.mark.timeout(120)
+
 OLD = "0ddba11e"
 HOUSEKEEPING = {"load-desired"}
 FORWARD = [step for step in steps.STEPS if step.phase is not None and step.name not in HOUSEKEEPING]

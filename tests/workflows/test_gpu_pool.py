@@ -1,5 +1,7 @@
 """The line for a GPU class, with real rollouts in it."""
 
+import pytest
+
 from plnt.model import names
 from plnt.model.desired import Policy
 from plnt.model.line import Line
@@ -7,6 +9,8 @@ from plnt.model.options import Options
 from plnt.model.status import Phase
 from tests.fakes.rollouts import Rollouts
 from tests.fakes.steps import Fault, make_desired, make_spec
+
+pytestmark = pytest.mark.timeout(120)
 
 POLICY = Policy(bake_seconds=0, drain_seconds=0, gpu_poll_seconds=0.2, queue_deadline_seconds=60)
 

@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from tests.fakes.rollouts import Rollouts
+
+pytestmark = pytest.mark.timeout(120)
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,6 +13,8 @@ from plnt.model.status import ConditionType, Phase, PhaseReport
 from tests.fakes.rollouts import Rollouts
 from tests.fakes.steps import Fault, Installed, make_desired, make_spec, serving_world
 
+pytestmark = pytest.mark.timeout(120)
+
 ALL_PHASES = ["Validating", "PullingWeights", "Deploying", "SmokeTesting", "Promoting", "Ready"]
 NEXT_MODEL = make_spec(model__storageUri="s3://models/next")
 OLD = "0ddba11e"
