@@ -42,11 +42,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- end -}}
 
 {{/*
-A start is noticed within half a percent of its budget: a probe of a port that does not listen yet costs nothing,
-a coarse one holds back a small model for seconds.
+A start is noticed within a tenth of a percent of its budget: a probe of a port that does not listen yet costs
+nothing, a coarse one holds back a small model for seconds.
 */}}
 {{- define "runtime.startupPeriod" -}}
-{{ min 10 (max 1 (div (int64 .Values.startupBudgetSeconds) 180)) }}
+{{ min 10 (max 1 (div (int64 .Values.startupBudgetSeconds) 900)) }}
 {{- end -}}
 
 {{- define "runtime.startupProbe" -}}

@@ -124,7 +124,7 @@ def test_pod_asks_for_gpus_and_memory_and_holds_no_token(programs: Programs) -> 
 
 
 @pytest.mark.parametrize(
-    ("budget", "period", "threshold"), [(10, 1, 10), (180, 1, 180), (600, 3, 200), (1800, 10, 180), (86_400, 10, 8640)]
+    ("budget", "period", "threshold"), [(10, 1, 10), (180, 1, 180), (1800, 2, 900), (2701, 3, 901), (86_400, 10, 8640)]
 )
 def test_startup_probe_lasts_as_long_as_the_budget(
     programs: Programs, budget: int, period: int, threshold: int
