@@ -15,6 +15,7 @@ import plnt
 from plnt import resources
 from plnt.clients.kube import WORKFLOW_RUNS, Kube
 from plnt.errors import ApiUnavailable, NotFound, PermanentError
+from plnt.model import names
 from plnt.model.status import Phase
 from plnt.sandbox.cluster import open_kube
 from plnt.sandbox.programs import Programs
@@ -81,10 +82,11 @@ async def _show(sandbox: Sandbox, example: Path, reporter: Reporter) -> None:
         await _kubectl(sandbox, reporter, "apply", "-f", str(_shorten(manifest)))
     run = await asyncio.to_thread(lambda: yaml.safe_load(example.read_text()))
     namespace, name = run["metadata"].get("namespace", "default"), run["metadata"]["name"]
+    workflow = f"{sandbox.site.web_ui}/namespaces/default/workflows/{names.rollout_id(namespace, name)}"
+    reporter.say(f"the rollout in Temporal's Web UI: {workflow}")
     story = await _follow(sandbox, namespace, name, reporter)
     await _kubectl(sandbox, reporter, "get", "workflowrun", "-n", namespace)
     await _converse(sandbox, str(story.status["endpoint"]), reporter)
-    reporter.say(f"the rollout in Temporal's Web UI: {sandbox.site.web_ui}/namespaces/default/workflows")
 
 
 async def _kubectl(sandbox: Sandbox, reporter: Reporter, *arguments: str) -> None:

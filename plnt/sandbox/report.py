@@ -1,5 +1,6 @@
 """What the commands show while they work."""
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from typing import Self, TextIO
@@ -30,7 +31,8 @@ class Reporter:
     def tick(self, text: str) -> None:
         """Show ``text`` until the next line or tick; rarely where lines cannot be overwritten."""
         if self._live:
-            self._stream.write(f"\r\x1b[K{text}")
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write(f"\r\x1b[K{text[:width]}")
             self._stream.flush()
             self._open = True
         elif self._clock() - self._last_tick >= _QUIET_SECONDS:
