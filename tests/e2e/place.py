@@ -1,5 +1,6 @@
 """A test's own corner of a sandbox: a namespace, nodes, a GPU class and faults that no other test meets."""
 
+import hashlib
 import re
 from dataclasses import dataclass
 

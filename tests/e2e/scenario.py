@@ -15,7 +15,7 @@ from plnt.clients.kube import WORKFLOW_RUNS, Object
 from plnt.errors import ApiUnavailable, NotFound
 from plnt.model import names
 from plnt.model.status import TERMINAL_PHASES, Phase
-from tests.e2e.conftest import Place
+from tests.e2e.place import Place
 
 Seen = TypeVar("Seen")
 

@@ -8,7 +8,7 @@ import yaml
 
 from plnt.clients.kube import DEPLOYMENTS, SERVICES, VIRTUAL_SERVICES
 from plnt.model.status import Phase
-from tests.e2e.conftest import Place
+from tests.e2e.place import Place
 from tests.e2e.scenario import FULL_PASS, Scenario, Traffic
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "llama-3.1-70b-instruct.yaml"

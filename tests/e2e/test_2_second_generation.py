@@ -6,8 +6,8 @@ from plnt.clients.kube import VIRTUAL_SERVICES
 from plnt.model import names
 from plnt.model.status import Phase
 from plnt.sandbox.kubelet.control import Fault, FaultKind
-from tests.e2e.conftest import Place
 from tests.e2e.models import Models
+from tests.e2e.place import Place
 from tests.e2e.scenario import Scenario, Traffic
 
 CRASH_WINDOW_SECONDS = 5.0

@@ -5,8 +5,8 @@ import json
 
 from plnt.clients.kube import WORKFLOW_RUNS
 from plnt.model.status import Phase
-from tests.e2e.conftest import Place
 from tests.e2e.models import Models
+from tests.e2e.place import Place
 from tests.e2e.scenario import Scenario
 from tests.e2e.test_1_first_rollout import check_nothing_left
 

@@ -1,8 +1,8 @@
 """The line for GPUs."""
 
 from plnt.model.status import Phase
-from tests.e2e.conftest import Place
 from tests.e2e.models import Models
+from tests.e2e.place import Place
 from tests.e2e.scenario import Scenario
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from plnt.errors import PlntError
 from plnt.model.status import Phase
-from tests.e2e.conftest import Place
 from tests.e2e.models import Models
+from tests.e2e.place import Place
 from tests.e2e.scenario import Scenario
 from tests.e2e.test_1_first_rollout import check_nothing_left
 

@@ -11,8 +11,8 @@ from plnt.model.status import Phase
 from plnt.sandbox.cluster import open_kube
 from plnt.sandbox.programs import Programs
 from plnt.sandbox.running import Sandbox, running_sandbox
-from tests.e2e.conftest import Place, make_place
 from tests.e2e.models import MIB, Models
+from tests.e2e.place import Place, make_place
 from tests.e2e.scenario import FULL_PASS, Scenario
 from tests.fakes.counting_proxy import CountingProxy, counting_proxy
 
