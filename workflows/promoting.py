@@ -5,6 +5,7 @@ from plnt.model import sizes
 from plnt.model.revision import pods_digest
 from plnt.model.status import Phase
 from plnt.steps import (
+    AWAIT_RELEASE,
     LEAVE_LINE,
     RELEASE_NAME,
     SET_WEIGHTS,
@@ -65,11 +66,7 @@ async def settle(attempt: Attempt, tree: str) -> None:
     """
     while attempt.applied != attempt.desired.identity:
         desired, release = attempt.desired, attempt.facts.release
-        size = sizes.fixed_size(desired.spec)
-        if attempt.size != size:
-            arg = m.SizeRelease(ref=attempt.ref, base=attempt.base, release=release, replicas=size)
-            await attempt.insist(SIZE_RELEASE, arg, summary=f"size {release} to {size} pods")
-            attempt.size = size
+        await _follow_size(attempt, sizes.fixed_size(desired.spec))
         record = m.ServingRecord(
             revision=attempt.facts.revision,
             release=release,
@@ -93,6 +90,20 @@ async def settle(attempt: Attempt, tree: str) -> None:
         )
         attempt.applied = desired.identity
         attempt.note(endpoint=settled.endpoint)
+
+
+async def _follow_size(attempt: Attempt, replicas: int) -> None:
+    """Size what serves; more pods are waited for, since Ready is said of the newest generation."""
+    release, before = attempt.facts.release, attempt.size
+    if replicas == before:
+        return
+    arg = m.SizeRelease(ref=attempt.ref, base=attempt.base, release=release, replicas=replicas)
+    await attempt.insist(SIZE_RELEASE, arg, summary=f"size {release} to {replicas} pods")
+    attempt.size = replicas
+    if replicas > before:
+        policy = attempt.desired.policy
+        wait = m.AwaitRelease(ref=attempt.ref, base=attempt.base, release=release, replicas=replicas, policy=policy)
+        await attempt.insist(AWAIT_RELEASE, wait, summary=f"wait for {replicas} ready pods")
 
 
 async def retire(attempt: Attempt) -> None:

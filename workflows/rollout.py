@@ -7,7 +7,7 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
-from plnt.errors import PlntError, RollbackIncomplete
+from plnt.errors import PlntError, RollbackIncomplete, SpecInvalid
 from plnt.model import messages as m
 from plnt.model import names
 from plnt.model.desired import Desired, Ref
@@ -72,7 +72,7 @@ class Rollout:
             ApplicationError: the generation ended RolledBack or Failed; the type is the reason.
             asyncio.CancelledError: a person cancelled; everything of this attempt was undone.
         """
-        ref = Ref(**dict(zip(("namespace", "name"), names.parse_workflow_id(workflow.info().workflow_id), strict=True)))
+        ref = _read_ref()
         outbox = Outbox(names.reporter_id(ref.namespace, ref.name))
         desired = await self._load(ref)
         if desired is None:
@@ -159,6 +159,15 @@ class Rollout:
             seen = await self._look(attempt)
             if compare(attempt.desired, seen) is not Pursuit.SAME:
                 attempt.supersede(seen)
+
+
+def _read_ref() -> Ref:
+    """Read the WorkflowRun's name from the workflow ID; a run under any other ID could only hang."""
+    try:
+        namespace, name = names.parse_workflow_id(workflow.info().workflow_id)
+    except ValueError as error:
+        raise ApplicationError(str(error), type=SpecInvalid.__name__, non_retryable=True) from error
+    return Ref(namespace=namespace, name=name)
 
 
 def _report_end(attempt: Attempt, failure: Failure | None, incomplete: Failure | None) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from plnt.errors import AccessDenied, NameTaken, Rejected, SmokeTestFailed
 from plnt.model import names
@@ -318,3 +318,26 @@ async def test_queue_deadline_fails_the_run_before_anything_is_deployed(rollouts
     assert "plnt.work/queue-deadline" in ended.last.last_error
     assert condition(ended.last, ConditionType.GPUS_RESERVED)[:2] == ("False", "GpuQueueTimeout")
     assert not world.installed
+
+
+async def test_replicas_raised_during_retirement_are_waited_for(rollouts: Rollouts) -> None:
+    world = rollouts.fakes.worlds["raised"] = serving_world("raised", pods=1)
+    fault = world.faults["uninstall-release"] = Fault(hold=True)
+    await rollouts.poke("raised", make_desired(2, spec=NEXT_MODEL))
+    await rollouts.wait_entered("raised", "uninstall-release")
+    spec = make_spec(model__storageUri="s3://models/next", replicas__min=3)
+    await rollouts.poke("raised", make_desired(3, spec=spec))
+    await rollouts.wait_generation("raised", 3)
+    fault.released.set()
+    ended = await rollouts.wait("raised")
+    assert (ended.last.phase, ended.last.generation) == (Phase.READY, 3)
+    assert [one.replicas for one in world.releases.values()] == [3]
+    assert world.taken["await-release"][-1].replicas == 3
+    assert world.record is not None
+    assert world.record.generation == 3
+
+
+async def test_run_under_a_foreign_id_fails_at_once(rollouts: Rollouts) -> None:
+    run = await rollouts.client.start_workflow("Rollout", id="somebody-elses", task_queue="plnt-control")
+    with pytest.raises(WorkflowFailureError):
+        await run.result()
