@@ -18,12 +18,13 @@ from temporalio.testing import ActivityEnvironment
 from activities.deploy import Deploy
 from activities.releases import Releases
 from plnt.clients.helm import open_helm, read_chart_versions
-from plnt.clients.kube import CONFIG_MAPS, DEPLOYMENTS, PODS, REPLICA_SETS, SERVICES, Kube
+from plnt.clients.kube import CONFIG_MAPS, DEPLOYMENTS, PODS, REPLICA_SETS, SERVICES, VIRTUAL_SERVICES, Kube
 from plnt.errors import CanaryUnhealthy, DeployFailed, NameTaken, SpecInvalid, StaleRun
 from plnt.model import messages as m
 from plnt.model import names
 from plnt.model.desired import Policy, Ref
 from plnt.model.options import Options
+from plnt.model.traffic import Site, render_route
 from plnt.model.workflow_run import Model, Resources, Runtime, Spec
 from plnt.resources import chart_dir
 from plnt.sandbox.cluster import NAMESPACES, SERVICE_ACCOUNTS, open_kube
@@ -245,6 +246,21 @@ async def test_install_goes_through_when_an_earlier_helm_was_killed(
     assert [one.status for one in world.releases] == ["deployed"]
 
 
+async def test_install_makes_a_deployment_again_that_somebody_deleted(deploy: Deploy, kube: Kube, ref: Ref) -> None:
+    await act(deploy.install_release, install(ref))
+    await kube.delete(DEPLOYMENTS, ref.namespace, RELEASE)
+    await act(deploy.install_release, install(ref, 2))
+    await await_pods(kube, ref, 2)
+
+
+async def test_survey_reads_what_the_route_says(deploy: Deploy, kube: Kube, ref: Ref) -> None:
+    site = Site(namespace=ref.namespace, name=ref.name, base=BASE, cluster_domain="cluster.local", run_id="run-1")
+    route = render_route(site, {REVISION: 95, "11111111": 5}, serving=REVISION)
+    await kube.create(VIRTUAL_SERVICES, ref.namespace, route)
+    world = await act(deploy.survey, survey(ref))
+    assert (world.serving, world.weights) == (REVISION, {REVISION: 95, "11111111": 5})
+
+
 async def test_install_leaves_a_helm_at_work_alone(deploy: Deploy, kube: Kube, ref: Ref) -> None:
     await act(deploy.install_release, install(ref))
     await leave_pending(kube, ref, "pending-install", timedelta(0))
@@ -261,8 +277,7 @@ async def test_release_of_another_owner_is_not_touched(deploy: Deploy, kube: Kub
     await kube.merge(CONFIG_MAPS, ref.namespace, name, {"metadata": {"labels": {names.OWNER_LABEL: "other"}}})
     with pytest.raises(NameTaken, match="belongs to WorkflowRun base name other"):
         await act(deploy.install_release, install(ref, 2))
-    with pytest.raises(NameTaken):
-        await act(deploy.uninstall_release, uninstall(ref))
+    await act(deploy.uninstall_release, uninstall(ref))
     assert (await kube.get(DEPLOYMENTS, ref.namespace, RELEASE))["spec"]["replicas"] == 1
 
 
