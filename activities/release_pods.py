@@ -76,8 +76,6 @@ async def watch_canary(kube: Kube, request: WatchCanary) -> None:
         while True:
             pods = await fetch_pods(kube, request.ref.namespace, request.release)
             fault = find_canary_fault(watch, pods)
-            if fault is None and not watch.restarts and not any(pod.is_ready for pod in pods):
-                fault = "none of its pods is ready"
             if fault is not None:
                 raise CanaryUnhealthy(f"release {request.release}: {fault}")
             watch = extend_watch(watch, pods)

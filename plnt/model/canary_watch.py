@@ -14,7 +14,12 @@ class CanaryWatch(Message):
 
 
 def find_canary_fault(watch: CanaryWatch, pods: list[Pod]) -> str | None:
-    """Name the first fault of a pod that was ready once; none when all still are."""
+    """Name the first fault of a pod that was ready once; none when all still are.
+
+    The first look follows a wait for ready pods and a smoke test: a pod that is not ready then has just lost it.
+    """
+    if not watch.restarts:
+        return _find_first_fault([pod for pod in pods if _should_be_ready(pod)])
     alive = {pod.metadata.uid: pod for pod in pods}
     for uid, restarts in watch.restarts.items():
         pod = alive.get(uid)
@@ -29,6 +34,18 @@ def extend_watch(watch: CanaryWatch, pods: list[Pod]) -> CanaryWatch:
     """Take up pods that became ready since."""
     ready = {pod.metadata.uid: pod.restarts for pod in pods if pod.is_ready}
     return watch.model_copy(update={"restarts": ready | watch.restarts})
+
+
+def _should_be_ready(pod: Pod) -> bool:
+    """Leave out what a node refused at the start, or what is ending: others were ready in its place."""
+    return pod.metadata.deletion_timestamp is None and pod.status.phase not in {"Failed", "Succeeded"}
+
+
+def _find_first_fault(pods: list[Pod]) -> str | None:
+    for pod in pods:
+        if not pod.is_ready:
+            return f"pod {pod.metadata.name} {_find_pod_fault(pod, 0)}"
+    return None if pods else "it has no pods"
 
 
 def _find_pod_fault(pod: Pod, restarts: int) -> str | None:

@@ -54,3 +54,23 @@ def test_pod_is_watched_from_its_first_readiness_with_the_restarts_it_had_then()
     watch = extend_watch(CanaryWatch(started=0), [pod(restartCount=2), pod("u2", ready=False)])
     assert watch.restarts == {"u1": 2}
     assert extend_watch(watch, [pod(restartCount=3), pod("u2")]).restarts == {"u1": 2, "u2": 0}
+
+
+@pytest.mark.parametrize(
+    ("pods", "fault"),
+    [
+        pytest.param([pod(restartCount=1)], None, id="restarted before it was ready"),
+        pytest.param([pod(), pod("u2", ready=False)], "pod pod-u2 is no longer ready", id="readiness"),
+        pytest.param(
+            [pod(ready=False, restartCount=1, lastState=ENDED)],
+            "pod pod-u1 container engine ended with exit code 137 (OOMKilled): raise spec.resources.memoryGiB",
+            id="crash before the first look",
+        ),
+        pytest.param(
+            [pod(), pod("u2", ready=False, meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})], None, id="old pod ends"
+        ),
+        pytest.param([], "it has no pods", id="nothing there"),
+    ],
+)
+def test_first_look_expects_every_pod_to_be_ready(pods: list[Pod], fault: str | None) -> None:
+    assert find_canary_fault(CanaryWatch(started=0), pods) == fault
