@@ -9,7 +9,7 @@ from activities.progress import heartbeat, report_progress
 from plnt.clients.weights.cache import Cache
 from plnt.clients.weights.pull import Pull, PullSettings, in_thread
 from plnt.clients.weights.resolve import resolve_plan
-from plnt.clients.weights.s3 import open_s3
+from plnt.clients.weights.s3 import S3Sources
 from plnt.clients.weights.source import require_built
 from plnt.clients.weights.throttle import Throttle
 from plnt.model.messages import PlanRef, PullWeights, ResolveSource, Tree
@@ -72,7 +72,7 @@ async def open_pool(settings: PoolSettings) -> AsyncIterator[Sequence[Callable[.
     await in_thread(cache.prepare)
     shared = PullSettings(
         cache=cache,
-        open_source=open_s3,
+        open_source=S3Sources().open,
         throttle=Throttle(settings.pull_bytes_per_second),
         connections=settings.pull_connections,
         private_hosts=settings.private_hosts,

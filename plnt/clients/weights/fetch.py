@@ -40,6 +40,7 @@ class FetchFault(Exception):
 @dataclass(slots=True)
 class _Patience:
     best: int
+    pause_seconds: float
     faults: int = 0
     relinks: int = 0
 
@@ -49,7 +50,7 @@ class _Patience:
         self.best = max(self.best, at)
         if self.faults >= MAX_FAULTS:
             raise SourceUnavailable(f"{fault} ({self.faults} times in a row)")
-        pause = 0.25 * 2.0**self.faults if self.faults else 0.0
+        pause = self.pause_seconds * 2.0 ** (self.faults - 1) if self.faults else 0.0
         return max(fault.after, pause * random.uniform(0.5, 1.0))  # noqa: S311
 
 
@@ -71,7 +72,7 @@ class Fetcher:
             self._line.close()
 
     def _fetch(self, part: Part) -> None:
-        patience = _Patience(best=part.at)
+        patience = _Patience(part.at, self._line.reach.pause_seconds)
         while part.at < part.end and not self._board.stop.is_set():
             try:
                 if not self._try(part, patience):

@@ -29,6 +29,10 @@ class Reach:
     tls: ssl.SSLContext
     stall_seconds: float
     """Longest time without a byte before a connection is given up."""
+    pause_seconds: float
+    """Pause after the first fault that brought no byte; doubled after each further one."""
+    receive_bytes: int | None = None
+    """Size of sockets' receive buffers; none = the kernel's choice. What lies in them is lost with the process."""
 
 
 class Answer:
@@ -86,7 +90,7 @@ class Line:
     """A connection that is reopened when its host changes or it broke."""
 
     def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+        self.reach = reach
         self._peer = ""
         self._connection: http.client.HTTPConnection | None = None
         self._sock: socket.socket | None = None
@@ -107,7 +111,7 @@ class Line:
             headers["If-Match"] = f'"{validator}"'
         path = link.url if _proxy_of(target) and target.scheme == "http" else f"{target.path}?{target.query}"
         assert self._sock is not None
-        self._sock.settimeout(self._reach.stall_seconds)
+        self._sock.settimeout(self.reach.stall_seconds)
         connection.request("GET", path, headers={"Host": target.netloc, **headers})
         return Answer(connection.getresponse(), self._sock)
 
@@ -124,7 +128,7 @@ class Line:
         port = target.port or (443 if secure else 80)
         proxy = _proxy_of(target)
         if proxy is None:
-            sock = self._dial(self._reach.rule, host, port)
+            sock = self._dial(self.reach.rule, host, port)
         else:
             # The proxy is the operator's own and looks the name up itself.
             sock = self._dial(
@@ -133,7 +137,7 @@ class Line:
             if secure:
                 _tunnel(sock, f"{host}:{port}", proxy)
         if secure:
-            sock = self._keep(self._reach.tls.wrap_socket(sock, server_hostname=host))
+            sock = self._keep(self.reach.tls.wrap_socket(sock, server_hostname=host))
         connection = http.client.HTTPConnection(host, port)
         connection.auto_open = 0
         connection.sock = sock
@@ -144,13 +148,15 @@ class Line:
         for family, kind, protocol, _, address in rule.resolve(host, port):
             sock = self._keep(socket.socket(family, kind, protocol))
             sock.settimeout(CONNECT_SECONDS)
+            if self.reach.receive_bytes is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.reach.receive_bytes)
             try:
                 sock.connect(address)
             except OSError as error:
                 sock.close()
                 failure = error
                 continue
-            _bound_silence(sock, self._reach.stall_seconds)
+            _bound_silence(sock, self.reach.stall_seconds)
             return sock
         raise failure or OSError(f"{host} has no address")
 

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 STALL_SECONDS = 30.0
 """Longest time without a byte before a connection is opened again, in seconds."""
+PAUSE_SECONDS = 0.5
+"""Pause after a fault that brought no byte, in seconds; doubled after each further one."""
 LOOK_SECONDS = 1.0
 """Time between two looks at another worker's pull, in seconds."""
 
@@ -45,6 +47,7 @@ class PullSettings:
     connections: int
     private_hosts: tuple[str, ...] = ()
     stall_seconds: float = STALL_SECONDS
+    pause_seconds: float = PAUSE_SECONDS
 
 
 class Pull:
@@ -147,7 +150,8 @@ class Pull:
     def _make_mover(self, plan: PullPlan, source: Source, meter: Meter) -> Mover:
         settings = self._settings
         rule = HostRule({*source.trusted_hosts, *settings.private_hosts})
-        reach = Reach(rule, ssl.create_default_context(cafile=source.ca_bundle), settings.stall_seconds)
+        tls = ssl.create_default_context(cafile=source.ca_bundle)
+        reach = Reach(rule, tls, settings.stall_seconds, settings.pause_seconds, settings.throttle.receive_bytes)
         return Mover(plan, self._cache, meter, reach, settings.throttle, settings.connections)
 
     def _open_jobs(

@@ -137,12 +137,18 @@ class S3Source:
             raise SourceUnavailable(f"{where}: the S3 endpoint does not answer: {error}") from error
 
 
-@asynccontextmanager
-async def open_s3(uri: BucketUri) -> AsyncIterator[S3Source]:
-    """Open the folder ``uri`` with the process's own AWS settings."""
-    session = get_session()
-    async with aioboto3.Session(botocore_session=session).client("s3", config=_CONFIG) as client:
-        yield S3Source(client, uri, session.get_config_variable("ca_bundle"))
+class S3Sources:
+    """Opens folders with the process's own AWS settings; one session for all, as loading one takes most of a second."""
+
+    def __init__(self) -> None:
+        self._settings = get_session()
+        self._session = aioboto3.Session(botocore_session=self._settings)
+
+    @asynccontextmanager
+    async def open(self, uri: BucketUri) -> AsyncIterator[S3Source]:
+        """Open the folder ``uri``."""
+        async with self._session.client("s3", config=_CONFIG) as client:
+            yield S3Source(client, uri, self._settings.get_config_variable("ca_bundle"))
 
 
 def _trusted_hosts(endpoint: str, bucket: str) -> frozenset[str]:

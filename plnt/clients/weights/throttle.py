@@ -19,6 +19,11 @@ class Throttle:
         """Most bytes to ask for at once so that the flow stays even."""
         return 1 << 20 if self.rate is None else max(1 << 12, min(1 << 20, self.rate // 8))
 
+    @property
+    def receive_bytes(self) -> int | None:
+        """Receive buffer of a socket under the bound: the kernel's own would take megabytes ahead of the rate."""
+        return None if self.rate is None else 1 << 17
+
     def bound_connections(self, wanted: int) -> int:
         """Give how many connections the rate is worth: more would only fill socket buffers that a crash throws away."""
         return wanted if self.rate is None else max(1, min(wanted, self.rate // (2 << 20)))

@@ -37,7 +37,8 @@ def judge(status: int, headers: Mapping[str, str], first: int, file: PlannedFile
     if status in {200, 206}:
         _check_same(headers, file)
         return _judge_body(status, headers, first, file)
-    if status == 403:
+    # 400 is what S3 answers when the token that signed the link expired.
+    if status in {400, 401, 403}:
         return Verdict.RELINK
     if status in {412, 416}:
         raise changed(file)
@@ -45,7 +46,12 @@ def judge(status: int, headers: Mapping[str, str], first: int, file: PlannedFile
         raise WeightsNotFound(f"{file.path} was removed from the source during the pull: put it back, then retry")
     if status in _BUSY:
         return Verdict.AGAIN
-    raise SourceUnavailable(f"the source answered HTTP {status} for {file.path}: check the endpoint and its region")
+    if 300 <= status < 400:
+        raise WeightsNotFound(
+            f"the source redirects {file.path} to another host, which is not followed: set AWS_REGION, or the "
+            f"endpoint, to where the bucket is"
+        )
+    raise SourceUnavailable(f"the source answered HTTP {status} for {file.path}: check its endpoint")
 
 
 def _judge_body(status: int, headers: Mapping[str, str], first: int, file: PlannedFile) -> Verdict:

@@ -1,0 +1,65 @@
+"""What of a partial download can be trusted after a crash."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plnt.clients.weights import journal as journal_module
+from plnt.clients.weights.journal import Journal
+from plnt.clients.weights.partial import Partial
+from plnt.clients.weights.ranges import Ranges
+
+
+def test_notes_are_read_back_merged(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    journal.note(0, 10)
+    journal.note(20, 30)
+    journal.note(10, 20)
+    assert list(Journal(tmp_path / "j").read()) == [(0, 30)]
+
+
+def test_torn_tail_is_skipped_and_later_notes_count(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    journal.note(0, 10)
+    journal.note(10, 20)
+    journal.close()
+    text = (tmp_path / "j").read_bytes()
+    (tmp_path / "j").write_bytes(text[:-9])
+    again = Journal(tmp_path / "j")
+    assert list(again.read()) == [(0, 10)]
+    again.note(30, 40)
+    assert list(Journal(tmp_path / "j").read()) == [(0, 10), (30, 40)]
+
+
+def test_after_a_restart_of_the_machine_only_synced_bytes_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "j")
+    journal.note_synced(Ranges([(0, 10)]))
+    journal.note(10, 20)
+    (tmp_path / "boot").write_text("another-boot\n")
+    monkeypatch.setattr(journal_module, "_BOOT_ID", tmp_path / "boot")
+    assert list(Journal(tmp_path / "j").read()) == [(0, 10)]
+
+
+def test_partial_without_its_data_starts_from_nothing(tmp_path: Path) -> None:
+    partial = Partial(tmp_path, "key", 100)
+    partial.note(0, 50)
+    partial.close()
+    (tmp_path / "key.data").unlink()
+    again = Partial(tmp_path, "key", 100)
+    assert again.gaps() == [(0, 100)]
+    again.close()
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60))))
+def test_ranges_and_gaps_together_cover_everything_once(pairs: list[tuple[int, int]]) -> None:
+    ranges = Ranges((first, end) for first, end in pairs)
+    covered = {byte for first, end in pairs for byte in range(first, end)}
+    missing = {byte for first, end in ranges.gaps(60) for byte in range(first, end)}
+    assert covered | missing == set(range(60))
+    assert not covered & missing
+    assert ranges.total == len(covered)
+    assert all(ranges.reach(byte) > byte for byte in covered)
