@@ -36,5 +36,5 @@ async def _wait_in_line(scenario: Scenario) -> str:
         waiting = [c["message"] for c in conditions if c["type"] == "GPUsReserved" and c["status"] == "False"]
         return str(waiting[0]) if waiting else ""
 
-    status = await scenario.wait_status(lambda seen: "needs" in message(seen), 60, "place in line")
+    status = await scenario.wait_status(lambda seen: " of " in message(seen), 60, "place in line")
     return message(status)
