@@ -25,7 +25,9 @@ def _build(out: Path, *options: str) -> set[str]:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("options", [pytest.param(["--wheel"], id="from the tree"), pytest.param([], id="by way of the sdist")])
+@pytest.mark.parametrize(
+    "options", [pytest.param(["--wheel"], id="from the tree"), pytest.param([], id="by way of the sdist")]
+)
 def test_wheel_holds_every_chart_and_crd_and_only_the_four_packages(tmp_path: Path, options: list[str]) -> None:
     held = _build(tmp_path, *options)
     charts = {f"plnt/{path}" for path in _tracked("charts")}
