@@ -19,7 +19,10 @@ _PAUSE_SECONDS = 0.3
 _UPLOADS = 4
 
 # Retries are this module's own: the client's would hide for seconds that the store is not there yet.
-_CONFIG = AioConfig(retries={"max_attempts": 0}, connect_timeout=2, read_timeout=30, s3={"addressing_style": "path"})
+# No proxies: the store is on loopback, whatever the shell says.
+_CONFIG = AioConfig(
+    retries={"max_attempts": 0}, connect_timeout=2, read_timeout=30, proxies={}, s3={"addressing_style": "path"}
+)
 
 
 async def seed_example(endpoint: str, model: ModelFolder | None = None) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -29,6 +30,7 @@ class FileServer:
         self.published: dict[str, str] = {}
         self.where = "s3://test-bucket/model"
         self.port = 0
+        self.scheme = "http"
         self.links = 0
         self.requests: list[tuple[str, str]] = []
         self.served = 0
@@ -51,7 +53,7 @@ class FileServer:
 
     async def make_link(self, file: PlannedFile) -> Link:
         self.links += 1
-        return Link(f"http://127.0.0.1:{self.port}/{file.path}?signature={self.links}")
+        return Link(f"{self.scheme}://127.0.0.1:{self.port}/{file.path}?signature={self.links}")
 
     def open(self, uri: BucketUri) -> AbstractAsyncContextManager["FileServer"]:
         return _given(self)
@@ -91,7 +93,7 @@ async def _given(server: FileServer) -> AsyncIterator[FileServer]:
 
 
 @asynccontextmanager
-async def running_file_server(files: dict[str, bytes]) -> AsyncIterator[FileServer]:
+async def running_file_server(files: dict[str, bytes], tls: ssl.SSLContext | None = None) -> AsyncIterator[FileServer]:
     """Run the server."""
     server = FileServer(files)
     app = web.Application()
@@ -99,9 +101,10 @@ async def running_file_server(files: dict[str, bytes]) -> AsyncIterator[FileServ
     app.router.add_get("/{path:.*}", server.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.2)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     server.port = runner.addresses[0][1]
+    server.scheme = "https" if tls else "http"
     try:
         yield server
     finally:

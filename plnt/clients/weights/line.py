@@ -109,7 +109,9 @@ class Line:
         headers = {"Range": f"bytes={first}-{last}", "Accept-Encoding": "identity", **link.headers}
         if validator:
             headers["If-Match"] = f'"{validator}"'
-        path = link.url if _proxy_of(target) and target.scheme == "http" else f"{target.path}?{target.query}"
+        path = f"{target.path}?{target.query}"
+        if target.scheme == "http" and (proxy := _proxy_of(target)):
+            path, headers = link.url, {**headers, **_proxy_headers(proxy)}
         assert self._sock is not None
         self._sock.settimeout(self.reach.stall_seconds)
         connection.request("GET", path, headers={"Host": target.netloc, **headers})
@@ -201,11 +203,16 @@ def _proxy_of(target: SplitResult) -> SplitResult | None:
     return urlsplit(proxy if "://" in proxy else f"http://{proxy}") if proxy else None
 
 
+def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
+    if not proxy.username:
+        return {}
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+
+
 def _tunnel(sock: socket.socket, peer: str, proxy: SplitResult) -> None:
-    lines = [f"CONNECT {peer} HTTP/1.1", f"Host: {peer}"]
-    if proxy.username:
-        pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-        lines.append(f"Proxy-Authorization: Basic {b64encode(pair.encode()).decode()}")
+    headers = {"Host": peer, **_proxy_headers(proxy)}
+    lines = [f"CONNECT {peer} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     sock.sendall("\r\n".join([*lines, "", ""]).encode())
     head = b""
     while not head.endswith(b"\r\n\r\n"):
