@@ -82,8 +82,8 @@ async def main() -> None:
             }
             times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
             for _ in range(ROUNDS):
-                for name, run in runs.items():
-                    times[name].append(await measure(run))
+                for peer, run in runs.items():
+                    times[peer].append(await measure(run))
     wall = {name: statistics.median(pair[0] for pair in pairs) for name, pairs in times.items()}
     cpu = {name: statistics.median(pair[1] for pair in pairs) for name, pairs in times.items()}
     report = {

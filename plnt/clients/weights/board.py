@@ -155,8 +155,3 @@ class Board:
                 self.failure = error
                 self.stop.set()
             self._changed.notify_all()
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every file is done."""
-        return self._open == 0

@@ -62,11 +62,6 @@ class Mover:
             raise board.failure
         return [file for hasher in hashers for file in hasher.kept]
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether every file was moved."""
-        return self._board is not None and self._board.is_complete
-
     def stop(self) -> None:
         """End the move soon, keeping what is there."""
         self._stopped = True

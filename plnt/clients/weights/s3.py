@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aioboto3
+import aiohttp
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from botocore.exceptions import (
@@ -133,8 +134,10 @@ class S3Source:
             ) from error
         except ParamValidationError as error:
             raise SpecInvalid(f"{FIELD}: {self._uri.bucket!r} can be no S3 bucket: correct it") from error
-        except BotoCoreError as error:
-            raise SourceUnavailable(f"{where}: the S3 endpoint does not answer: {error}") from error
+        except (BotoCoreError, aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise SourceUnavailable(
+                f"{where}: the S3 endpoint does not answer: {error or type(error).__name__}"
+            ) from error
 
 
 class S3Sources:
