@@ -3,9 +3,11 @@
 Request timeouts are set on each call: kubernetes-asyncio has none of its own.
 """
 
+import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,6 +25,10 @@ CONNECT_SECONDS = 10.0
 REQUEST_SECONDS = 30.0
 PAGE = 500
 """Objects a page of a list; client-go's default."""
+RELOAD_SECONDS = 5.0
+"""Least time between two loads of credentials: a server that refuses fresh ones is not asked without a pause."""
+
+Opener = Callable[[], Awaitable[client.ApiClient]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +63,18 @@ VIRTUAL_SERVICES = Resource("networking.istio.io/v1", "virtualservices")
 class Kube:
     """Requests to one API server."""
 
-    def __init__(self, api: client.ApiClient) -> None:
-        """Use ``api``, which stays its opener's to close."""
+    def __init__(self, api: client.ApiClient, reopen: Opener | None = None) -> None:
+        """Use ``api``, which stays its opener's to close; ``reopen`` gives one with credentials read anew."""
         self._api = api
+        self._reopen = reopen
+        self._retired: list[client.ApiClient] = []
+        self._reloaded = -RELOAD_SECONDS
+        self._reloading = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close what was opened after a refusal."""
+        for api in (*self._retired, self._api):
+            await api.close()
 
     async def get(self, resource: Resource, namespace: str | None, name: str, sub: str | None = None) -> Object:
         """Read an object.
@@ -184,7 +199,8 @@ class Kube:
             headers["Authorization"] = authorization.strip()
         if body is not None:
             headers["Content-Type"] = content_type
-        response: aiohttp.ClientResponse = await self._api.rest_client.pool_manager.request(
+        api = self._api
+        response: aiohttp.ClientResponse = await api.rest_client.pool_manager.request(
             method,
             f"{configuration.host}{path}",
             params={key: value for key, value in (query or {}).items() if value},
@@ -192,11 +208,36 @@ class Kube:
             headers=headers,
             timeout=limits,
         )
+        if response.status == 401 and await self._reload(api):
+            response.release()
+            return await self._request(method, path, limits=limits, body=body, query=query, content_type=content_type)
         if response.status >= 400:
             text = await response.text()
             response.release()
             raise _refusal(response.status, f"{method} {path}", text, response.headers.get("Retry-After"))
         return response
+
+    async def _reload(self, refused: client.ApiClient) -> bool:
+        """Read the credentials anew after a 401; whether the request is worth another try.
+
+        The client before the last is closed only then: a stream may still be read from the last one.
+        """
+        if self._reopen is None:
+            return False
+        async with self._reloading:
+            if self._api is not refused:
+                return True
+            if time.monotonic() - self._reloaded < RELOAD_SECONDS:
+                return False
+            self._reloaded = time.monotonic()
+            try:
+                self._api = await self._reopen()
+            except config.ConfigException:
+                return False
+            self._retired.append(refused)
+            while len(self._retired) > 1:
+                await self._retired.pop(0).close()
+            return True
 
 
 @contextmanager
@@ -232,11 +273,24 @@ def _refusal(status: int, doing: str, text: str, retry_after: str | None) -> Pln
 
 @asynccontextmanager
 async def connect() -> AsyncIterator[Kube]:
-    """Connect by ``KUBECONFIG`` or the default kubeconfig when there is one, else by the pod's service account."""
+    """Connect by ``KUBECONFIG`` or the default kubeconfig when there is one, else by the pod's service account.
+
+    Credentials that the API server refuses are read anew: tokens and certificates are rotated.
+    """
+    kube = Kube(await _open_client(), _open_client)
+    try:
+        yield kube
+    finally:
+        await kube.close()
+
+
+async def _open_client() -> client.ApiClient:
+    """Open a client; the library reads ``KUBECONFIG`` at its import, so it is told the files of this moment."""
     configuration = client.Configuration()
-    if os.environ.get("KUBECONFIG") or os.path.exists(os.path.expanduser("~/.kube/config")):  # noqa: ASYNC240, PTH110, PTH111
-        await config.load_kube_config(client_configuration=configuration)
+    default = os.path.expanduser("~/.kube/config")  # noqa: PTH111, ASYNC240
+    files = os.environ.get("KUBECONFIG") or (default if os.path.exists(default) else "")  # noqa: PTH110, ASYNC240
+    if files:
+        await config.load_kube_config(config_file=files, client_configuration=configuration)
     else:
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-    async with client.ApiClient(configuration) as api:
-        yield Kube(api)
+    return client.ApiClient(configuration)

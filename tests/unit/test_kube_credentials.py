@@ -1,0 +1,81 @@
+"""Credentials of the Kubernetes client: from the kubeconfig of the moment, read anew when they are refused."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from plnt.clients import kube
+from plnt.clients.kube import WORKFLOW_RUNS
+from plnt.errors import AccessDenied
+
+
+class Gate:
+    """An API server that knows one token."""
+
+    def __init__(self) -> None:
+        self.token = "first"
+        self.refused = 0
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != f"Bearer {self.token}":
+            self.refused += 1
+            return web.json_response({"message": "Unauthorized"}, status=401)
+        return web.json_response({"metadata": {"resourceVersion": "7"}, "items": []})
+
+
+@pytest.fixture
+async def gate() -> AsyncIterator[Gate]:
+    gate, app = Gate(), web.Application()
+    app.router.add_route("*", "/{tail:.*}", gate.handle)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    gate.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield gate
+    await runner.cleanup()
+
+
+@pytest.fixture
+def kubeconfig(gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "kubeconfig"
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    write(path, gate.url, "first")
+    return path
+
+
+def write(path: Path, url: str, token: str) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(json.dumps(config))
+
+
+async def test_refused_token_is_read_anew_from_the_kubeconfig(gate: Gate, kubeconfig: Path) -> None:
+    async with kube.connect() as api:
+        await api.list(WORKFLOW_RUNS)
+        gate.token = "second"
+        write(kubeconfig, gate.url, "second")
+        _, version = await api.list(WORKFLOW_RUNS)
+    assert (version, gate.refused) == ("7", 1)
+
+
+async def test_token_that_stays_refused_is_told_and_the_server_is_not_asked_without_end(
+    gate: Gate, kubeconfig: Path
+) -> None:
+    gate.token = "unknown"
+    async with kube.connect() as api:
+        with pytest.raises(AccessDenied):
+            await api.list(WORKFLOW_RUNS)
+        assert gate.refused == 2
+        with pytest.raises(AccessDenied):
+            await api.list(WORKFLOW_RUNS)
+        assert gate.refused == 3
