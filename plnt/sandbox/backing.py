@@ -2,17 +2,10 @@
 
 import sys
 
+from plnt.model.search_attributes import SEARCH_ATTRIBUTES
 from plnt.sandbox.component import Component, Site, clean_environment
 from plnt.sandbox.mesh import config as mesh
 
-SEARCH_ATTRIBUTES = {
-    "PlntPhase": "Keyword",
-    "PlntNamespace": "Keyword",
-    "PlntModel": "Keyword",
-    "PlntRuntime": "Keyword",
-    "PlntGpuClass": "Keyword",
-    "PlntGeneration": "Int",
-}
 S3_ACCESS_KEY = "plnt-sandbox"
 S3_SECRET_KEY = "plnt-sandbox-secret"  # noqa: S105 - of a server on loopback that lives as long as the sandbox
 S3_REGION = "us-east-1"
@@ -102,9 +95,11 @@ def _istiod(site: Site) -> Component:
 
 
 def _envoy(site: Site) -> Component:
+    """Give Envoy, started after istiod: its back-off between two tries to connect grows to half a minute."""
     ports = site.ports("envoy", "envoy-admin")
     command = mesh.envoy_command(site.programs.envoy, site.envoy_bootstrap)
-    return Component("envoy", tuple(command), clean_environment(), f"tcp://127.0.0.1:{ports[1]}", ports)
+    ready = f"http://127.0.0.1:{ports[1]}/ready"
+    return Component("envoy", tuple(command), clean_environment(), ready, ports, waits_for=("istiod",))
 
 
 def _feed(site: Site) -> Component:
