@@ -111,11 +111,12 @@ async def test_line_for_gpus_survives_its_processes(broken_place: Place) -> None
     }
 
 
-def _percent(status: dict[str, object]) -> int:
+def _percent(status: dict[str, object]) -> float:
+    """Read "12.0 of 47.3 MiB, ..." in the condition WeightsReady."""
     conditions = status.get("conditions", [])
     assert isinstance(conditions, list)
-    words = next((c["message"] for c in conditions if c["type"] == "WeightsReady"), "")
-    return int(words.split("%")[0].split()[-1]) if "%" in words else 0
+    words = next((c["message"].split() for c in conditions if c["type"] == "WeightsReady"), [])
+    return 100 * float(words[0]) / float(words[2]) if words[1:2] == ["of"] else 0.0
 
 
 async def test_validating_fails_a_source_without_access_and_names_the_field(broken_place: Place) -> None:
