@@ -78,6 +78,18 @@ class BridgeSettings(Settings):
     """Longest start of a runtime, model load included, in seconds."""
     undo_deadline_seconds: int = Field(7200, alias="PLNT_UNDO_DEADLINE_SECONDS", ge=10)
     """Longest time that one undo step is retried, in seconds."""
+    rate_window_seconds: int | None = Field(None, alias="PLNT_RATE_WINDOW_SECONDS", ge=2)
+    """Window of the rates in the recording rules, in seconds; none = the chart's own for the runtime."""
+    waiting_target: int = Field(4, alias="PLNT_WAITING_TARGET", ge=1)
+    """Requests waiting in a pod's queue, on average, above which the autoscaler adds pods."""
+    scale_pace_seconds: int = Field(60, alias="PLNT_SCALE_PACE_SECONDS", ge=1, le=1800)
+    """Least time between two pods that the autoscaler adds or takes away, in seconds."""
+    scale_down_seconds: int = Field(600, alias="PLNT_SCALE_DOWN_SECONDS", ge=0, le=3600)
+    """Time that the load has to stay low before the autoscaler takes a pod away, in seconds."""
+    scale_to_zero_seconds: int = Field(300, alias="PLNT_SCALE_TO_ZERO_SECONDS", ge=0)
+    """Time without a request before KEDA takes the last pod away, in seconds."""
+    prometheus_url: str = Field("", alias="PLNT_PROMETHEUS_URL", pattern="^(https?://.+)?$")
+    """Prometheus that KEDA asks for the load; empty = no model goes to zero pods."""
 
     @property
     def policy(self) -> Policy:

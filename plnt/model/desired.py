@@ -28,6 +28,18 @@ class Policy(Message):
     """Longest time from a scheduled pod to a ready one."""
     undo_deadline_seconds: int = 7200
     """Bound of one undo step, retries included."""
+    rate_window_seconds: int | None = None
+    """Window of the recording rules; none = the chart's own for the runtime."""
+    waiting_target: int = 4
+    """Requests waiting in a pod's queue, on average, above which the autoscaler adds pods."""
+    scale_pace_seconds: int = 60
+    """Least time between two pods that the autoscaler adds or takes away."""
+    scale_down_seconds: int = 600
+    """Time that the load has to stay low before the autoscaler takes a pod away: a model loads slowly."""
+    scale_to_zero_seconds: int = 300
+    """Time without a request before KEDA takes the last pod away."""
+    prometheus_url: str = ""
+    """Where KEDA asks for the load; empty = no model goes to zero pods."""
 
 
 class Desired(Message):

@@ -329,10 +329,19 @@ class Settle(Message):
     release_name: str
 
 
+class AutoscalingState(Message):
+    """What the condition AutoscalingReady says."""
+
+    ready: bool
+    reason: str
+    message: str
+
+
 class Settled(Message):
-    """The endpoint, its EndpointSlice seen filled."""
+    """The endpoint, its EndpointSlice seen filled, and how its size follows the load."""
 
     endpoint: str
+    autoscaling: AutoscalingState | None = None
 
 
 class ReleaseName(Message):

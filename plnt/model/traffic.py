@@ -56,7 +56,7 @@ def render_route(site: Site, weights: Mapping[str, int], serving: str | None) ->
     return {
         "apiVersion": "networking.istio.io/v1",
         "kind": "VirtualService",
-        "metadata": _metadata(site, serving_note),
+        "metadata": render_metadata(site, serving_note),
         "spec": {
             "hosts": [site.front_host],
             "http": [
@@ -76,7 +76,8 @@ def _destination(site: Site, revision: str, weight: int) -> Object:
     return {"destination": {"host": host, "port": {"number": names.SERVICE_PORT}}, "weight": weight}
 
 
-def _metadata(site: Site, annotations: Mapping[str, str]) -> Object:
+def render_metadata(site: Site, annotations: Mapping[str, str]) -> Object:
+    """Give the metadata of an object named after the WorkflowRun: whose it is, and which run wrote it."""
     return {
         "name": site.base,
         "namespace": site.namespace,
@@ -132,7 +133,7 @@ def render_front(site: Site, record: ServingRecord | None) -> Object:
     spec: Object = {"type": "ClusterIP", "ports": [port]}
     if record is not None:
         spec["selector"] = {INSTANCE_LABEL: record.release}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(site, note), "spec": spec}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": render_metadata(site, note), "spec": spec}
 
 
 def read_claim(front: Object) -> str | None:
