@@ -8,6 +8,7 @@ from typing import Literal
 
 from plnt.model.desired import Policy, Ref
 from plnt.model.message import Message
+from plnt.model.model_shape import ModelShape
 from plnt.model.options import Options
 from plnt.model.workflow_run import Quantization, Runtime, Spec
 
@@ -103,6 +104,8 @@ class GpuClass(Message):
     resource_name: str
     node_selector: dict[str, str] = {}
     tolerations: list[Toleration] = []
+    memory_mib: int = 0
+    """Memory of one GPU of the class, in MiB; 0 = unknown."""
 
 
 class ResolveSource(Message):
@@ -120,6 +123,11 @@ class PlanRef(Message):
     digest: str
     files: int
     bytes: int
+    weight_bytes: int = 0
+    """Sum of the weight files alone; 0 = unknown."""
+    online_quantization: bool = False
+    """The weights are stored unquantized and the engine has to quantize them while it loads them."""
+    shape: ModelShape = ModelShape()
 
 
 class PullWeights(Message):
@@ -137,6 +145,8 @@ class Tree(Message):
     bytes: int
     proof: str
     """What verified the bytes: a word for people, such as ``sha256`` or ``transport only``."""
+    online_quantization: bool = False
+    """The engine has to quantize the weights while it loads them."""
 
 
 class Join(Message):
