@@ -32,13 +32,17 @@ MOST_RESTARTS = 3
 """Before a process has polled once: more is no waiting for a server but a fault of its own."""
 
 
-async def wait_polling(client: Client, supervisor: Supervisor, names: Sequence[str], deadline_seconds: float) -> None:
+async def wait_polling(
+    client: Client, supervisor: Supervisor, names: Sequence[str], deadline_seconds: float, *, starting: bool = False
+) -> None:
     """Wait until each component's present process polls; a dead one's pollers stay listed for five minutes.
+
+    ``starting``: restarts count from the sandbox's start, else from now.
 
     Raises:
         ComponentFailed: one does not poll in time, or keeps ending.
     """
-    before = {name: supervisor.restarts(name) for name in names}
+    before = {name: 0 if starting else supervisor.restarts(name) for name in names}
 
     async def polls(name: str) -> bool:
         supervisor.raise_failure()

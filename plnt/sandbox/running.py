@@ -83,9 +83,14 @@ class Sandbox:
         """Connect to Temporal as the product does."""
         return await Client.connect(self.site.temporal, data_converter=pydantic_data_converter)
 
-    async def wait_polling(self, names: Sequence[str] = PRODUCT) -> None:
-        """Wait until the present process of each named component polls its task queue."""
-        await polling.wait_polling(await self.connect_temporal(), self.supervisor, names, POOL_SECONDS)
+    async def wait_polling(self, names: Sequence[str] = PRODUCT, *, starting: bool = False) -> None:
+        """Wait until the present process of each named component polls its task queue.
+
+        Raises:
+            ComponentFailed: one does not in time, or keeps ending; ``starting`` counts from the sandbox's start.
+        """
+        client = await self.connect_temporal()
+        await polling.wait_polling(client, self.supervisor, names, POOL_SECONDS, starting=starting)
 
 
 @asynccontextmanager
@@ -196,7 +201,7 @@ async def _fill(sandbox: Sandbox, names: Sequence[str], reach: Say) -> None:
     reach("servers answer")
     product = [name for name in names if name in PRODUCT]
     if product:
-        await sandbox.wait_polling(product)
+        await sandbox.wait_polling(product, starting=True)
         reach("workers poll")
 
 

@@ -37,9 +37,8 @@ class ComponentFailed(PermanentError):
         """Give several lines: what failed, the log's end, what to do."""
         lines = read_tail(self.log, LOG_LINES)
         said = "\n".join(f"    {line}" for line in lines) or "    (it wrote nothing)"
-        return (
-            f"{self}\nlast lines of {self.log}:\n{said}\nwhat to do: read that log; then `plnt down` and start again."
-        )
+        todo = "what to do: mend what the log says, then run the command again."
+        return f"{self}\nlast lines of {self.log}:\n{said}\n{todo}"
 
 
 @dataclass
