@@ -8,7 +8,7 @@ from typing import Any
 from activities.progress import heartbeat, report_progress
 from plnt.clients.weights.cache import Cache
 from plnt.clients.weights.pull import Pull, PullSettings, in_thread
-from plnt.clients.weights.resolve import resolve_plan
+from plnt.clients.weights.resolve import resolve
 from plnt.clients.weights.s3 import S3Sources
 from plnt.clients.weights.source import require_built
 from plnt.clients.weights.throttle import Throttle
@@ -33,16 +33,24 @@ class WeightsActivities:
         """List the source, choose and pin its files, check the checkpoint, write the plan to the cache."""
         uri = require_built(parse_storage_uri(request.storage_uri))
         async with self._settings.open_source(uri) as source:
-            plan = await resolve_plan(source, request.runtime, request.quantization)
-        digest = await in_thread(self._settings.cache.write_plan, plan)
-        return PlanRef(digest=digest, files=len(plan.files), bytes=plan.bytes)
+            found = await resolve(source, request.runtime, request.quantization)
+        digest = await in_thread(self._settings.cache.write_plan, found.plan)
+        return PlanRef(
+            digest=digest,
+            files=len(found.plan.files),
+            bytes=found.plan.bytes,
+            weight_bytes=found.weight_bytes,
+            online_quantization=found.online_quantization,
+            shape=found.shape,
+        )
 
     @implements(PULL_WEIGHTS)
     async def pull_weights(self, request: PullWeights) -> Tree:
         """Pull the plan; any worker goes on where another one was stopped or killed."""
         pull = Pull(self._settings)
         async with heartbeat(pull.read_progress), _reporting(pull):
-            return await pull.run(request.plan.digest)
+            tree = await pull.run(request.plan.digest)
+        return tree.model_copy(update={"online_quantization": request.plan.online_quantization})
 
 
 @asynccontextmanager

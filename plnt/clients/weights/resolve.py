@@ -6,7 +6,9 @@ from typing import Any
 
 from plnt.clients.weights.source import Source
 from plnt.model import weight_files
-from plnt.model.checkpoint import check_checkpoint, read_checkpoint
+from plnt.model.checkpoint import Checkpoint, check_checkpoint, needs_quantizing, read_checkpoint
+from plnt.model.message import Message
+from plnt.model.model_shape import ModelShape, read_shape
 from plnt.model.pull_plan import PlannedFile, PullPlan, check_names, check_total
 from plnt.model.weight_files import parse_json_object
 from plnt.model.workflow_run import Quantization, Runtime
@@ -15,8 +17,24 @@ REQUESTS = 16
 """Objects asked about at once."""
 
 
+class Resolved(Message):
+    """A plan, and what the checkpoint's own files say about serving it."""
+
+    plan: PullPlan
+    weight_bytes: int
+    """Sum of the weight files alone."""
+    online_quantization: bool
+    """The engine has to quantize the weights while it loads them."""
+    shape: ModelShape
+
+
 async def resolve_plan(source: Source, runtime: Runtime, quantization: Quantization) -> PullPlan:
-    """Give the plan of a source.
+    """Give the plan of a source; see `resolve`."""
+    return (await resolve(source, runtime, quantization)).plan
+
+
+async def resolve(source: Source, runtime: Runtime, quantization: Quantization) -> Resolved:
+    """Give the plan of a source, and what its configuration says.
 
     Raises:
         PlntError: it holds no model that the runtime can serve as the spec says.
@@ -30,8 +48,14 @@ async def resolve_plan(source: Source, runtime: Runtime, quantization: Quantizat
     files = await _pin(source, sorted({*side, *weights}))
     check_total(files, source.where)
     await _check_small_weights(source, [file for file in files if file.path in weights])
-    await _check_checkpoint(source, files, runtime, quantization)
-    return PullPlan(source=source.where, files=files)
+    config, checkpoint = await _read_model(source, files)
+    check_checkpoint(runtime, quantization, checkpoint, source.where)
+    return Resolved(
+        plan=PullPlan(source=source.where, files=files),
+        weight_bytes=sum(file.size for file in files if file.path in weights),
+        online_quantization=needs_quantizing(quantization, checkpoint),
+        shape=read_shape(config),
+    )
 
 
 async def _read_index(source: Source, side: Iterable[str]) -> dict[str, Any] | None:
@@ -63,13 +87,12 @@ async def _check_small_weights(source: Source, weights: Iterable[PlannedFile]) -
             weight_files.check_first_bytes(data, file.path, source.where)
 
 
-async def _check_checkpoint(
-    source: Source, files: Iterable[PlannedFile], runtime: Runtime, quantization: Quantization
-) -> None:
+async def _read_model(source: Source, files: Iterable[PlannedFile]) -> tuple[dict[str, Any], Checkpoint]:
+    """Read the configuration and how the weights are stored, a few KB before anything is pulled."""
     pinned = {file.path: file for file in files}
     config = await _read_json(source, pinned[weight_files.CONFIG])
     side = {name: await _read_json(source, pinned[name]) for name in weight_files.QUANTIZATION_FILES if name in pinned}
-    check_checkpoint(runtime, quantization, read_checkpoint(config, side), source.where)
+    return config, read_checkpoint(config, side)
 
 
 async def _read_json(source: Source, file: PlannedFile) -> dict[str, Any]:
