@@ -78,7 +78,11 @@ async def check_cache_claim(kube: Kube, namespace: str, cache_volume: Mapping[st
 
 
 async def look_at_world(kube: Kube, request: SurveyRequest) -> World:
-    """Read what exists of the WorkflowRun; a front Service or route of another's is not looked at."""
+    """Read what exists of the WorkflowRun.
+
+    Where another holds the base name nothing there is this one's: releases carry the base name alone, and two
+    WorkflowRuns such as ``a.b`` and ``a-b`` share it.
+    """
     namespace, base = request.ref.namespace, request.base
     service, route, records, (deployments, _) = await asyncio.gather(
         kube.find(SERVICES, namespace, base),
@@ -87,7 +91,7 @@ async def look_at_world(kube: Kube, request: SurveyRequest) -> World:
         kube.list(DEPLOYMENTS, namespace, labels=f"{names.OWNER_LABEL}={base}"),
     )
     if service is not None and traffic.read_claim(service) != request.ref.name:
-        service = None
+        return World()
     if route is not None and not traffic.is_own_route(_site(request), route):
         route = None
     selected = None if service is None else traffic.read_selected_release(service)

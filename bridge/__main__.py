@@ -16,6 +16,7 @@ from bridge.desired import DesiredActivities
 from bridge.dispatch import Dispatcher
 from bridge.runs import Runs
 from bridge.status import StatusActivities
+from bridge.sweep import Sweep
 from bridge.watch import Watch
 from plnt import telemetry
 from plnt.clients import kube, temporal
@@ -57,16 +58,19 @@ async def serve(settings: BridgeSettings) -> None:
     async with health, kube.connect() as api:
         client = await temporal.connect(telemetry.start_runtime(settings), telemetry.start_tracing())
         stop = stop_event()
-        dispatcher = Dispatcher(Runs(client))
+        runs = Runs(client)
+        dispatcher = Dispatcher(runs)
         watches = [
             Watch(api, name, dispatcher.offer, resync=settings.resync_seconds, idle=settings.watch_idle_seconds)
             for name in settings.namespaces or (None,)
         ]
+        sweep = Sweep(runs, watches, settings.resync_seconds)
         worker = open_worker(client, api, settings)
         alive += [watch.check_alive for watch in watches]
         ready[:] = [*(watch.check_ready for watch in watches), dispatcher.check_ready, lambda: _polling(worker)]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(work) for work in (dispatcher.run(), *(watch.run() for watch in watches))]
+            works = (dispatcher.run(), sweep.run(), *(watch.run() for watch in watches))
+            tasks = [group.create_task(work) for work in works]
             await run_workers([worker], stop)
             for task in tasks:
                 task.cancel()

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from plnt.clients.kube import WORKFLOW_RUNS, Kube, Object
-from plnt.errors import Conflict, NotFound
+from plnt.errors import ApiUnavailable, Conflict, NotFound
 from plnt.model import names
 from plnt.model.desired import Desired, Loaded, Policy, Ref, identity_of
 from plnt.model.messages import Done, DropFinalizer, Target
@@ -39,17 +39,26 @@ class DesiredActivities:
         """Read the WorkflowRun and make sure that it has the finalizer, unless it is being deleted.
 
         Raises:
+            ApiUnavailable: the API server does not serve the kind.
             Conflict: the object changed between each read and write.
         """
         for _ in range(MAX_READS):
             live = await self._kube.find(WORKFLOW_RUNS, target.ref.namespace, target.ref.name)
             if live is None:
-                return Loaded()
+                await self._check_served(target.ref)
+                return Loaded(policy=self._policy)
             held = live["metadata"].get("finalizers") or []
             if names.FINALIZER in held or "deletionTimestamp" in live["metadata"]:
-                return Loaded(desired=read_desired(live, self._policy))
+                return Loaded(desired=read_desired(live, self._policy), policy=self._policy)
             await self._try_finalizers(live, [*held, names.FINALIZER])
         raise _conflict(target.ref)
+
+    async def _check_served(self, ref: Ref) -> None:
+        """Tell a missing object from a missing kind: what a gone object left is taken down."""
+        try:
+            await self._kube.list(WORKFLOW_RUNS, ref.namespace, fields=f"metadata.name={ref.name}")
+        except NotFound as error:
+            raise ApiUnavailable(f"WorkflowRun {ref.namespace}/{ref.name}: its kind is not served: {error}") from error
 
     @implements(DROP_FINALIZER)
     async def drop_finalizer(self, drop: DropFinalizer) -> Done:

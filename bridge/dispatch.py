@@ -21,7 +21,7 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
 class _Work:
     """What is to be done for one key: only the latest object counts, but each uid that went."""
 
-    gone: list[Seen] = field(default_factory=list)
+    gone: list[Change] = field(default_factory=list)
     seen: Seen | None = None
     listed: bool = False
 
@@ -45,7 +45,7 @@ class Dispatcher:
             self._keys.put_nowait(key)
         work = self._work[key]
         if change.gone:
-            work.gone.append(change.seen)
+            work.gone.append(change)
             if work.seen is not None and work.seen.uid == change.seen.uid:
                 work.seen = None
         else:
@@ -91,11 +91,20 @@ class Dispatcher:
         if work.seen is seen:
             work.seen, work.listed = None, False
 
-    async def _tell_gone(self, seen: Seen) -> None:
-        """Tell the reporter, and a run that may not know that its object went without a teardown."""
-        await self._runs.tell_gone(seen)
-        if not seen.deleting:
-            await self._runs.wake(seen)
+    async def _tell_gone(self, change: Change) -> None:
+        """Tell the reporter, and a run that may not know that its object went without a teardown.
+
+        Who saw it go like that starts a run, which takes down what is left. A list only shows that it is gone: it
+        may have gone in order meanwhile, so there an open run is told and none is started.
+        """
+        seen = change.seen
+        await self._runs.tell_gone(seen.key, seen.uid)
+        if seen.deleting:
+            return
+        if change.listed:
+            await self._runs.wake(seen.key)
+        else:
+            await self._runs.poke(seen)
 
     async def _handle(self, seen: Seen, *, listed: bool) -> None:
         decision, latest = await self._decide(seen, listed=listed)

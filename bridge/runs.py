@@ -1,12 +1,13 @@
 """The bridge's calls to Temporal: start, signal and describe the workflows of a WorkflowRun."""
 
 from collections.abc import Awaitable
+from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
 
 from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, ListWorkflowExecutionsRequest
 from temporalio.client import Client
 from temporalio.common import (
     SearchAttributeKey,
@@ -19,7 +20,7 @@ from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError, RPCStatusCode
 
 from plnt.model import names
-from plnt.model.poke import LatestRun, RunState, Seen
+from plnt.model.poke import Key, LatestRun, RunState, Seen
 from plnt.model.status import Phase, PhaseReport
 from plnt.steps import Queue
 
@@ -31,6 +32,7 @@ MAX_SUMMARY_BYTES = 200
 MAX_KEYWORD_CHARS = 255
 """Longest value that every visibility store keeps of a Keyword."""
 
+_OPEN = "WorkflowType IN ('StatusReporter', 'Rollout') AND CloseTime IS NULL"
 _STATES = {
     WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED: RunState.CLOSED,
     WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_FAILED: RunState.CLOSED,
@@ -84,15 +86,30 @@ class Runs:
             rpc_timeout=RPC_TIMEOUT,
         )
 
-    async def wake(self, seen: Seen) -> None:
+    async def wake(self, key: Key) -> None:
         """Tell an open rollout, if there is one, to look; starts none."""
-        handle = self._client.get_workflow_handle(names.rollout_id(seen.namespace, seen.name))
+        handle = self._client.get_workflow_handle(names.rollout_id(*key))
         await _unless_missing(handle.signal("desired_changed", rpc_timeout=RPC_TIMEOUT))
 
-    async def tell_gone(self, seen: Seen) -> None:
-        """Tell the status reporter, if there is one, that the object with this uid is gone."""
-        handle = self._client.get_workflow_handle(names.reporter_id(seen.namespace, seen.name))
-        await _unless_missing(handle.signal("gone", seen.uid, rpc_timeout=RPC_TIMEOUT))
+    async def tell_gone(self, key: Key, uid: str) -> None:
+        """Tell the status reporter, if there is one, that the object with this uid is gone; an empty one: any."""
+        handle = self._client.get_workflow_handle(names.reporter_id(*key))
+        await _unless_missing(handle.signal("gone", uid, rpc_timeout=RPC_TIMEOUT))
+
+    async def list_open(self) -> set[Key]:
+        """List the WorkflowRuns that have an open reporter or rollout, paused ones included; by the raw service."""
+        found: set[Key] = set()
+        request = ListWorkflowExecutionsRequest(namespace=self._client.namespace, query=_OPEN)
+        while True:
+            answer = await self._client.workflow_service.list_workflow_executions(
+                request, retry=True, timeout=RPC_TIMEOUT
+            )
+            for execution in answer.executions:
+                with suppress(ValueError):
+                    found.add(names.parse_workflow_id(execution.execution.workflow_id))
+            if not answer.next_page_token:
+                return found
+            request.next_page_token = answer.next_page_token
 
     async def describe(self, seen: Seen) -> LatestRun:
         """Look up the newest run; by the raw service, because the SDK's own call fails on a paused workflow."""

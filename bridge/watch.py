@@ -76,6 +76,10 @@ class Watch:
         """Give why the WorkflowRuns are not followed at the moment, else an empty string."""
         return self._fault
 
+    def misses(self, key: Key) -> bool:
+        """Say whether a WorkflowRun would be known here and is not."""
+        return self._namespace in (None, key[0]) and key not in self._store
+
     async def run(self) -> NoReturn:
         """Follow for ever."""
         while True:

@@ -92,6 +92,10 @@ class GpuQueueTimeout(PermanentError):
     """The queue deadline passed before the GPUs were free."""
 
 
+class ApprovalTimeout(PermanentError):
+    """The deadline passed before a person approved the promotion."""
+
+
 class NameTaken(PermanentError):
     """Another WorkflowRun or a foreign object holds the base name."""
 

@@ -70,6 +70,8 @@ class BridgeSettings(Settings):
     """Time between the end of new requests to a release and its end, in seconds."""
     queue_deadline_seconds: int = Field(86_400, alias="PLNT_QUEUE_DEADLINE_SECONDS", ge=1)
     """Longest wait in the GPU line, in seconds."""
+    approve_deadline_seconds: int = Field(86_400, alias="PLNT_APPROVE_DEADLINE_SECONDS", ge=1)
+    """Longest wait for an approval that annotation plnt.work/approve asks for, in seconds."""
     gpu_poll_seconds: float = Field(5, alias="PLNT_GPU_POLL_SECONDS", gt=0)
     """Time between two counts of free GPUs while someone waits, in seconds."""
     smoke_wait_seconds: float = Field(30, alias="PLNT_SMOKE_WAIT_SECONDS", gt=0)

@@ -1,18 +1,23 @@
-"""``python -m workflows``: run workflow code."""
+"""``python -m workflows``: run workflow code.
 
+``python -m workflows register`` prepares the Temporal namespace, ``python -m workflows check`` tells what is missing.
+"""
+
+import argparse
 import asyncio
 import os
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
 
 from temporalio.client import Client
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from plnt import telemetry
-from plnt.clients import temporal
+from plnt.clients import registration, temporal
 from plnt.clients.health import serve_health
 from plnt.clients.worker import run_workers, stop_event
+from plnt.errors import PlntError
 from plnt.settings import ControlSettings, SettingsInvalid
 from plnt.steps import Queue
 from workflows.gpu_pool import GpuPool
@@ -39,30 +44,61 @@ def build_worker(client: Client, settings: ControlSettings) -> Worker:
 
 async def serve(settings: ControlSettings) -> None:
     """Serve workflow tasks until the process is told to stop."""
-    client = await temporal.connect(telemetry.start_runtime(settings), telemetry.start_tracing())
-    stop = stop_event()
-    async with AsyncExitStack() as stack:
-        worker = build_worker(client, settings)
-        await stack.enter_async_context(
-            serve_health(
-                settings.listen_host,
-                settings.health_port,
-                alive=lambda: "",
-                ready=lambda: "" if worker.is_running else "the worker does not poll yet",
-            )
-        )
-        await run_workers([worker], stop)
+    workers: list[Worker] = []
+    async with serve_health(settings.listen_host, settings.health_port, lambda: "", lambda: _polling(workers)):
+        client = await temporal.connect(telemetry.start_runtime(settings), telemetry.start_tracing())
+        stop = stop_event()
+        workers.append(build_worker(client, settings))
+        await run_workers(workers, stop)
 
 
-def main() -> int:
+def _polling(workers: Sequence[Worker]) -> str:
+    if not workers:
+        return "Temporal was not reached yet"
+    return "" if workers[0].is_running else "the worker does not poll yet"
+
+
+async def register() -> str:
+    """Register the search attributes that are missing; says which."""
+    added = await registration.register_search_attributes(await temporal.connect())
+    return f"registered: {', '.join(added)}" if added else "all search attributes are registered"
+
+
+async def check() -> str:
+    """Say that everything is there.
+
+    Raises:
+        Incomplete: something is not; the message names all of it.
+    """
+    faults = await registration.find_faults(await temporal.connect())
+    if faults:
+        raise Incomplete("\n".join(faults))
+    return "search attributes are registered and every task queue is polled"
+
+
+class Incomplete(PlntError):
+    """A rollout would wait: something is missing."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m workflows", description=__doc__)
+    parser.add_argument("command", nargs="?", default="serve", choices=("serve", "register", "check"))
+    command = parser.parse_args(arguments).command
     try:
         settings = ControlSettings.read(os.environ)
     except SettingsInvalid as error:
         print(f"wrong settings:\n{error}", file=sys.stderr)
         return 2
     telemetry.start_logging(settings)
-    asyncio.run(serve(settings))
+    if command == "serve":
+        asyncio.run(serve(settings))
+        return 0
+    try:
+        print(asyncio.run(register() if command == "register" else check()))
+    except PlntError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

@@ -10,7 +10,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 from plnt.errors import PlntError, RollbackIncomplete, SpecInvalid
 from plnt.model import messages as m
 from plnt.model import names
-from plnt.model.desired import Desired, Ref
+from plnt.model.desired import Desired, Loaded, Policy, Ref
 from plnt.model.pursuit import Pursuit, compare
 from plnt.model.reports import Failure
 from plnt.model.revision import revision
@@ -18,11 +18,12 @@ from plnt.model.status import Phase
 from plnt.steps import LOAD_DESIRED
 from workflows.attempt import Attempt
 from workflows.deploying import deploy
+from workflows.holding import hold, hold_promotion
 from workflows.outbox import Outbox
 from workflows.promoting import follow, promote
 from workflows.run_step import INTERNAL_ERROR, explain, run_step
 from workflows.smoke_testing import smoke_test
-from workflows.teardown import tear_down
+from workflows.teardown import remove_everything, tear_down
 from workflows.validating import is_in_place, pull_weights, release_of, resolve, validate
 
 
@@ -30,19 +31,25 @@ async def roll_out(attempt: Attempt) -> None:
     """Bring one generation to Ready, phase by phase."""
     await validate(attempt)
     if is_in_place(attempt):
+        await hold(attempt)
         record = attempt.world.record
         await follow(attempt, record.tree if record else "")
         return
     gpu_class, plan = await resolve(attempt)
+    await hold(attempt)
     tree = await pull_weights(attempt, plan)
     spec = attempt.desired.spec
     found = revision(spec, attempt.desired.options, tree.digest, attempt.world.chart_versions.get(spec.runtime, ""))
     if found == attempt.stable_revision:
+        await hold(attempt)
         await follow(attempt, tree.digest)
         return
     attempt.note(revision=found, release=release_of(attempt, found))
+    await hold(attempt)
     await deploy(attempt, gpu_class, tree)
+    await hold(attempt)
     await smoke_test(attempt)
+    await hold_promotion(attempt)
     await promote(attempt, tree)
 
 
@@ -74,11 +81,11 @@ class Rollout:
         """
         ref = _read_ref()
         outbox = Outbox(names.reporter_id(ref.namespace, ref.name))
-        desired = await self._load(ref)
-        if desired is None:
-            outbox.post("gone", "")
-            await outbox.drain()
+        loaded = await self._load(ref)
+        if loaded.desired is None:
+            await self._clear(ref, loaded.policy, outbox)
             return
+        desired = loaded.desired
         attempt = Attempt(ref, desired, outbox, lambda: self._granted)
         failure = await self._pursue(attempt)
         incomplete = await self._undo(attempt, failure)
@@ -87,10 +94,26 @@ class Rollout:
         await self._recheck(attempt)
         _close(attempt, incomplete or failure)
 
-    async def _load(self, ref: Ref) -> Desired | None:
+    async def _load(self, ref: Ref) -> Loaded:
         self._changed = False
-        loaded = await run_step(LOAD_DESIRED, m.Target(ref=ref), summary="read the WorkflowRun")
-        return loaded.desired
+        return await run_step(LOAD_DESIRED, m.Target(ref=ref), summary="read the WorkflowRun")
+
+    async def _clear(self, ref: Ref, policy: Policy, outbox: Outbox) -> None:
+        """Take down what a WorkflowRun left that went without a teardown, then look at pokes once more.
+
+        Raises:
+            ApplicationError: RollbackIncomplete, with what could not be taken down.
+        """
+        outbox.post("gone", "")
+        try:
+            await remove_everything(run_step, ref, policy)
+        except ActivityError as error:
+            text = f"the WorkflowRun is gone, and what it left cannot be taken down: {explain(error)}"
+            raise ApplicationError(text, type=RollbackIncomplete.__name__, non_retryable=True) from error
+        finally:
+            await outbox.drain()
+        if self._changed:
+            workflow.continue_as_new()
 
     async def _pursue(self, attempt: Attempt) -> Failure | None:
         """Run the body until it ends or is stopped, and give what it failed with."""
@@ -120,7 +143,7 @@ class Rollout:
     async def _look(self, attempt: Attempt) -> Desired | None:
         """Read the WorkflowRun; one that cannot be read is taken as unchanged."""
         try:
-            return await self._load(attempt.ref)
+            return (await self._load(attempt.ref)).desired
         except ActivityError as error:
             workflow.logger.warning("WorkflowRun not read", extra={"reason": explain(error).reason})
             return attempt.desired

@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterator
 
 from plnt.errors import SpecInvalid
+from plnt.model.checkpoint import list_formats
 from plnt.model.desired import Desired
 from plnt.model.storage_uri import Scheme, parse_storage_uri
-from plnt.model.workflow_run import Quantization, Runtime, Spec
+from plnt.model.workflow_run import Runtime, Spec
 
 MAX_PROMPTS = 1000
 """Most prompts of a smoke test: at one second each, a quarter of an hour before anybody is served."""
@@ -19,27 +20,23 @@ MAX_REPLICAS = 2**31 - 1
 MAX_MEMORY_GIB = 2**33 - 1
 """Most memory that a Kubernetes quantity holds: its bytes are an int64."""
 
-BUILT_RUNTIMES: dict[Runtime, frozenset[Quantization]] = {Runtime.VLLM: frozenset(Quantization)}
-"""Runtimes with a chart, and the number formats that it can load."""
 BUILT_SCHEMES = frozenset({Scheme.S3})
 """Sources that the weights pool can read."""
 
 
 def check_desired(desired: Desired) -> list[str]:
     """Give every fault of a WorkflowRun; an empty list means that it can be rolled out."""
-    checks = (_check_runtime, _check_model_name, _check_storage, _check_integers)
+    checks = (_check_format, _check_model_name, _check_storage, _check_integers)
     return [*desired.faults, *(fault for check in checks for fault in check(desired.spec))]
 
 
-def _check_runtime(spec: Spec) -> Iterator[str]:
-    built = ", ".join(BUILT_RUNTIMES)
-    formats = BUILT_RUNTIMES.get(spec.runtime)
-    if formats is None:
-        yield f"spec.runtime: {spec.runtime} is not built yet: use one of {built}"
-    elif spec.model.quantization not in formats:
+def _check_format(spec: Spec) -> Iterator[str]:
+    formats = list_formats(spec.runtime)
+    if spec.model.quantization not in formats:
+        others = [runtime for runtime in Runtime if spec.model.quantization in list_formats(runtime)]
         yield (
             f"spec.model.quantization: {spec.runtime} cannot load {spec.model.quantization}:"
-            f" use one of {', '.join(sorted(formats))}"
+            f" use one of {', '.join(formats)}, or set spec.runtime to {' or '.join(others)}"
         )
 
 

@@ -22,6 +22,8 @@ class Policy(Message):
     """Time between weight 0 read back and the end of a release, for propagation and streams in flight."""
     queue_deadline_seconds: int = 86_400
     gpu_poll_seconds: float = 5.0
+    approve_deadline_seconds: int = 86_400
+    """Longest wait for an approval that the WorkflowRun asks for; then the canary is rolled back."""
     smoke_wait_seconds: float = 30.0
     """Longest wait for ``/v1/models`` to answer through the revision Service."""
     startup_budget_seconds: int = 1800
@@ -57,11 +59,21 @@ class Desired(Message):
     faults: list[str] = []
     """What in the annotations or the spec could not be read; not empty = refused in Validating."""
 
+    @property
+    def needs_approval(self) -> bool:
+        """Whether a person has yet to approve the promotion of this generation."""
+        approve = self.options.approve
+        return approve is not None and approve != str(self.generation)
+
 
 class Loaded(Message):
-    """The answer of ``load-desired``: the WorkflowRun, or none when it is gone."""
+    """The answer of ``load-desired``: the WorkflowRun, or none when it is gone.
+
+    ``policy`` stands here too, for taking down what a WorkflowRun left that is gone.
+    """
 
     desired: Desired | None = None
+    policy: Policy = Policy()
 
 
 def identity_of(uid: str, generation: int, options_digest: str, deleting: bool) -> str:  # noqa: FBT001

@@ -4,13 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from plnt.errors import SpecInvalid, UnsupportedCombination
+from plnt.errors import SpecInvalid
 from plnt.model.desired import Policy
 from plnt.model.messages import GpuClass, InstallRelease
-from plnt.model.workflow_run import Runtime
-
-BUILT_RUNTIMES = frozenset({Runtime.VLLM})
-"""Runtimes that have a chart in this version."""
 
 MAX_PRE_STOP_SECONDS = 15
 """Longest wait between the removal from the endpoints and SIGTERM; KServe's value."""
@@ -28,13 +24,9 @@ def render_values(request: InstallRelease, cache_volume: Mapping[str, Any]) -> V
     They hold nothing of the run, so that a second run of the same revision changes no pod, and no secret.
 
     Raises:
-        UnsupportedCombination: this version has no chart for the runtime.
         SpecInvalid: the engine cannot be told that model name.
     """
     spec = request.spec
-    if spec.runtime not in BUILT_RUNTIMES:
-        built = ", ".join(sorted(BUILT_RUNTIMES))
-        raise UnsupportedCombination(f"spec.runtime: {spec.runtime} is not built yet; this version deploys {built}")
     _check_model_name(spec.model.name)
     return {
         "fullnameOverride": request.release,
@@ -47,6 +39,7 @@ def render_values(request: InstallRelease, cache_volume: Mapping[str, Any]) -> V
             "subPath": f"trees/{request.tree.digest}",
             "mountPath": choose_mount_path(spec.model.name),
         },
+        "quantization": spec.model.quantization.value if request.tree.online_quantization else "",
         "resources": {
             "gpu": spec.resources.gpu,
             "gpuResource": request.gpu_class.resource_name,

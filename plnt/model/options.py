@@ -16,14 +16,14 @@ PASSED_LABEL_PREFIX = "kueue.x-k8s.io/"
 BAKE_SECONDS = f"{PREFIX}bake-seconds"
 QUEUE_DEADLINE = f"{PREFIX}queue-deadline"
 SKIP_TEARDOWN = f"{PREFIX}skip-teardown"
+APPROVE = f"{PREFIX}approve"
+PAUSE = f"{PREFIX}pause"
 
 PLANNED = (
     "values-from",
     "credentials",
     "include",
     "exclude",
-    "approve",
-    "pause",
     "traffic",
     "route",
     "priority",
@@ -41,6 +41,10 @@ class Options(Message):
     bake_seconds: int | None = None
     queue_deadline_seconds: int | None = None
     skip_teardown: bool = False
+    approve: str | None = None
+    """Generation that may be promoted, as it was typed; any other text holds, none asks for no approval."""
+    pause: bool = False
+    """Whether the next phase has to wait; any value of the annotation does it."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels passed through to the pods."""
 
@@ -73,6 +77,10 @@ def parse_options(annotations: Mapping[str, str], labels: Mapping[str, str]) -> 
                 found["queue_deadline_seconds"] = _seconds(key, value, 1, faults)
             case k if k == SKIP_TEARDOWN:
                 found["skip_teardown"] = _truth(key, value, faults)
+            case k if k == APPROVE:
+                found["approve"] = value.strip()
+            case k if k == PAUSE:
+                found["pause"] = True
             case _:
                 faults.append(_unknown(key))
     return Options.model_validate(found), faults
@@ -93,6 +101,6 @@ def _truth(key: str, value: str, faults: list[str]) -> bool:
 
 
 def _unknown(key: str) -> str:
-    known = ", ".join((BAKE_SECONDS, QUEUE_DEADLINE, SKIP_TEARDOWN))
+    known = ", ".join((APPROVE, BAKE_SECONDS, PAUSE, QUEUE_DEADLINE, SKIP_TEARDOWN))
     state = "is not built yet" if key.removeprefix(PREFIX) in PLANNED else "is unknown"
     return f"annotation {key} {state}: remove it (this version knows {known})"

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from plnt.model.desired import Desired
 from plnt.model.message import Message
-from plnt.model.messages import PlanRef, SmokeReport, Tree
+from plnt.model.messages import AutoscalingState, PlanRef, SmokeReport, Tree
 from plnt.model.status import TERMINAL_PHASES, Condition, ConditionStatus, ConditionType, Phase, PhaseReport
 from plnt.model.workflow_run import Spec
 
@@ -13,7 +13,8 @@ UNCHANGED = "Unchanged"
 CANCELLED = "Cancelled"
 DELETING = "Deleting"
 UNDOING = "Undoing"
-NOT_BUILT = "NotBuilt"
+PAUSED = "Paused"
+AWAITING_APPROVAL = "AwaitingApproval"
 
 _TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
 _MEBI = 2**20
@@ -48,10 +49,16 @@ class Facts(Message):
     """Ready pods of the release under test."""
     smoke: SmokeReport | None = None
     weights: dict[str, int] = {}
+    autoscaling: AutoscalingState | None = None
+    """What holds the size of this generation; none = it does not serve yet."""
     promoted: bool = False
     unchanged: bool = False
     """The serving revision stays: nothing is pulled, deployed or tested."""
     deleting: bool = False
+    paused: bool = False
+    """Held before the next phase."""
+    approval: str = ""
+    """What a person has to do before the promotion; empty = nothing."""
     undoing: bool = False
     undone: bool = False
     cancelled: bool = False
@@ -82,7 +89,7 @@ def build_conditions(spec: Spec, facts: Facts) -> list[Condition]:
         _ready(facts),
         _accepted(facts),
         *(_unchanged(facts) if facts.unchanged else _stages(spec, facts)),
-        _autoscaling(spec),
+        _autoscaling(facts),
         _reconciling(facts),
         _stalled(facts),
     ]
@@ -215,16 +222,16 @@ def _promoted(facts: Facts) -> Condition:
         return _true(kind, "Promoted", f"weights: {weights}")
     if facts.undone:
         return _false(kind, "RolledBack", "the canary has no traffic")
+    if facts.approval:
+        return _false(kind, AWAITING_APPROVAL, facts.approval)
     return _false(kind, "Baking" if weights else PENDING, f"weights: {weights}" if weights else "")
 
 
-def _autoscaling(spec: Spec) -> Condition:
-    kind = ConditionType.AUTOSCALING_READY
-    target = spec.autoscaling.target_tokens_per_second
-    if target:
-        message = f"autoscaling on {target} tokens per second is not built yet: the size is max(replicas.min, 1)"
-        return _false(kind, NOT_BUILT, message)
-    return _false(kind, "NotRequested", "no targetTokensPerSecond is set: the size is max(replicas.min, 1)")
+def _autoscaling(facts: Facts) -> Condition:
+    kind, found = ConditionType.AUTOSCALING_READY, facts.autoscaling
+    if found is None:
+        return _false(kind, PENDING, "the size follows the load once this generation serves")
+    return _condition(kind, _TRUE if found.ready else _FALSE, found.reason, found.message)
 
 
 def _reconciling(facts: Facts) -> Condition:
@@ -235,6 +242,8 @@ def _reconciling(facts: Facts) -> Condition:
         return _true(kind, UNDOING, "what this run did is being undone")
     if facts.deleting:
         return _true(kind, DELETING, "everything of this WorkflowRun is taken down")
+    if facts.paused:
+        return _true(kind, PAUSED, "held before the next phase: remove annotation plnt.work/pause to go on")
     return _true(kind, facts.phase.value, "")
 
 
@@ -248,8 +257,7 @@ def _stalled(facts: Facts) -> Condition:
 def describe_run(desired: Desired, facts: Facts, now: datetime) -> str:
     """Give the current details for the Web UI, in markdown."""
     lines = [f"**{facts.phase.value}** since {now:%Y-%m-%d %H:%M:%S} UTC", f"generation {desired.generation}"]
-    if facts.undoing:
-        lines.append("undoing what this run did")
+    lines += _describe_stand(facts)
     if facts.failure:
         lines.append(f"`{facts.failure.reason}` {facts.failure.message}")
     if facts.revision:
@@ -261,3 +269,11 @@ def describe_run(desired: Desired, facts: Facts, now: datetime) -> str:
     if facts.endpoint:
         lines.append(f"endpoint {facts.endpoint}")
     return "\n\n".join(lines)
+
+
+def _describe_stand(facts: Facts) -> list[str]:
+    if facts.undoing:
+        return ["undoing what this run did"]
+    if facts.paused:
+        return ["paused by annotation plnt.work/pause"]
+    return [f"waits for an approval {facts.approval}"] if facts.approval else []

@@ -169,6 +169,15 @@ async def test_survey_names_the_owner_when_the_name_is_taken(deploy: Deploy, ref
         await act(deploy.survey, survey(other))
 
 
+async def test_survey_of_a_run_whose_name_is_taken_sees_nothing_of_the_owner(deploy: Deploy, ref: Ref) -> None:
+    await act(deploy.survey, survey(ref))
+    await act(deploy.install_release, install(ref))
+    other = ref.model_copy(update={"name": "llama-3-1"})
+    world = await act(deploy.survey, survey(other, claim=False))
+    assert (world.releases, world.serving, world.weights) == ([], None, {})
+    assert [one.name for one in (await act(deploy.survey, survey(ref, claim=False))).releases] == [RELEASE]
+
+
 async def test_survey_refuses_a_service_that_plnt_did_not_make(deploy: Deploy, kube: Kube, ref: Ref) -> None:
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": BASE}, "spec": {"ports": [{"port": 80}]}}
     await kube.create(SERVICES, ref.namespace, body)

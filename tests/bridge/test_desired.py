@@ -5,6 +5,7 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from bridge.desired import DesiredActivities
+from plnt.errors import ApiUnavailable
 from plnt.model import names
 from plnt.model.desired import Policy, Ref
 from plnt.model.messages import DropFinalizer, Target
@@ -47,6 +48,12 @@ async def test_object_is_read_with_the_policy_and_gets_the_finalizer_once(settin
 
 async def test_missing_object_is_gone(setting: Setting) -> None:
     assert await setting.load() is None
+
+
+async def test_kind_that_is_not_served_is_no_missing_object(setting: Setting) -> None:
+    setting.api.refusal = 404
+    with pytest.raises(ApiUnavailable, match="its kind is not served"):
+        await setting.load()
 
 
 async def test_object_that_is_being_deleted_gets_no_finalizer(setting: Setting) -> None:

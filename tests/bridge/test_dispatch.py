@@ -177,9 +177,31 @@ async def test_changed_annotation_alone_pokes(bridge: Bridge) -> None:
     assert await bridge.server.rollout(bridge.name).query("pokes") == 2
 
 
-async def test_deleted_object_ends_its_reporter_and_wakes_its_run_but_starts_none(bridge: Bridge) -> None:
+async def test_object_that_went_without_a_teardown_gets_a_run_that_takes_down_what_it_left(bridge: Bridge) -> None:
     await bridge.tell()
+    await bridge.end()
     change = Change(bridge.server.seen(bridge.name), gone=True)
+    bridge.server.api.remove(bridge.name)
+    bridge.dispatcher.offer(change)
+    await bridge.server.reporter(bridge.name).result()
+    await bridge.until_idle()
+    await bridge.until_runs(2)
+
+
+async def test_object_that_went_in_order_gets_no_run(bridge: Bridge) -> None:
+    await bridge.tell()
+    await bridge.end()
+    seen = bridge.server.seen(bridge.name).model_copy(update={"deleting": True})
+    bridge.server.api.remove(bridge.name)
+    bridge.dispatcher.offer(Change(seen, gone=True))
+    await bridge.server.reporter(bridge.name).result()
+    await bridge.until_idle()
+    assert await bridge.runs() == 1
+
+
+async def test_missing_object_ends_its_reporter_and_wakes_its_run_but_starts_none(bridge: Bridge) -> None:
+    await bridge.tell()
+    change = Change(bridge.server.seen(bridge.name), gone=True, listed=True)
     bridge.server.api.remove(bridge.name)
     bridge.dispatcher.offer(change)
     await bridge.server.reporter(bridge.name).result()

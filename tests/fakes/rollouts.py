@@ -1,7 +1,7 @@
 """What a test does with rollouts: start, poke, cancel, wait, and look at what was reported."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -120,10 +120,19 @@ class Rollouts:
 
     async def wait_generation(self, name: str, generation: int) -> None:
         """Wait until the run reports about ``generation``."""
+        await self.wait_report(name, lambda one: one.generation == generation)
+
+    async def wait_observed(self, name: str, options_digest: str) -> None:
+        """Wait until the run reports that it works on these options."""
+        await self.wait_report(name, lambda one: one.observed_options == options_digest)
+
+    async def wait_report(self, name: str, holds: Callable[[PhaseReport], bool]) -> PhaseReport:
+        """Wait until some report is as asked; gives the first such one."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
-                if any(one.generation == generation for one in await self.reports(name)):
-                    return
+                for report in await self.reports(name):
+                    if holds(report):
+                        return report
                 await asyncio.sleep(0.05)
 
     async def wait_word(self, name: str, message: str) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from plnt.errors import SmokeTestFailed
-from plnt.model.desired import Policy
+from plnt.model.desired import Desired, Policy
+from plnt.model.options import Options
 from tests.fakes.rollouts import Rollouts, running_rollouts
 from tests.fakes.steps import Fault, make_desired, make_spec, serving_world
 
@@ -78,6 +79,40 @@ async def play_late(rollouts: Rollouts, name: str) -> None:
     await rollouts.roll_out(name, make_desired(spec=spec, policy=policy))
 
 
+async def play_held(rollouts: Rollouts, name: str) -> None:
+    """A second generation that is paused before its pull and approved after its bake."""
+    world = rollouts.fakes.worlds[name] = serving_world(name)
+    world.faults["watch-canary"] = Fault(hold=True, only=lambda arg: arg.seconds > 0)
+
+    def options(**changes: object) -> Desired:
+        return make_desired(2, spec=NEXT_MODEL, options=Options.model_validate({"approve": "", **changes}))
+
+    await rollouts.poke(name, options(pause=True))
+    await rollouts.wait_report(name, lambda one: any(c.reason == "Paused" for c in one.conditions))
+    await rollouts.poke(name, options())
+    await rollouts.wait_report(name, lambda one: any(c.reason == "AwaitingApproval" for c in one.conditions))
+    await rollouts.poke(name, options(approve="2"))
+    await rollouts.wait(name)
+
+
+async def play_gone(rollouts: Rollouts, name: str) -> None:
+    """A WorkflowRun that went without a teardown."""
+    rollouts.fakes.worlds[name] = serving_world(name)
+    rollouts.world(name).desired = None
+    await rollouts.poke(name)
+    await rollouts.handle(name).result()
+
+
+async def play_reset(rollouts: Rollouts, name: str) -> None:
+    """A person retries a run that was rolled back; the history is the second run's."""
+    world = rollouts.world(name)
+    world.faults["run-smoke-test"] = Fault(error=SmokeTestFailed("over budget"))
+    await rollouts.roll_out(name)
+    world.faults.clear()
+    await rollouts.reset(name)
+    await rollouts.wait(name)
+
+
 SCENES = (
     play_first,
     play_promoted,
@@ -87,6 +122,9 @@ SCENES = (
     play_superseded,
     play_deleted,
     play_late,
+    play_held,
+    play_gone,
+    play_reset,
 )
 
 
@@ -97,8 +135,10 @@ async def record() -> None:
         for play in SCENES:
             scene = play.__name__.removeprefix("play_").replace("_", "-")
             await play(rollouts, scene)
-            first_run = (await rollouts.reports(scene))[0].run_id
-            await write_history(rollouts, f"rollout.default.{scene}", first_run, f"rollout-{scene}")
+            # A superseded run is the first of its chain, a reset one the last.
+            reports = [one for one in await rollouts.reports(scene) if one.run_id]
+            run = None if play in (play_reset, play_gone) else reports[0].run_id
+            await write_history(rollouts, f"rollout.default.{scene}", run, f"rollout-{scene}")
         await write_history(rollouts, "gpu-pool.plnt.test.late", None, "gpu-pool")
 
 

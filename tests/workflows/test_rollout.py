@@ -279,11 +279,36 @@ async def test_skip_teardown_ends_an_undo_that_hangs(rollouts: Rollouts) -> None
     assert world.desired is None
 
 
-async def test_object_that_is_gone_ends_the_run(rollouts: Rollouts) -> None:
-    rollouts.world("gone").desired = None
+async def test_run_of_an_object_that_is_gone_takes_down_what_it_left(rollouts: Rollouts) -> None:
+    world = rollouts.fakes.worlds["gone"] = serving_world("gone")
+    world.desired = None
     await rollouts.poke("gone")
     await rollouts.handle("gone").result()
-    assert rollouts.world("gone").calls == ["load-desired"]
+    assert (world.releases, world.weights, world.selector, world.claimed) == ({}, {}, None, False)
+    assert await rollouts.uids_gone("gone") == [""]
+
+
+async def test_object_made_again_while_what_the_old_one_left_is_taken_down_is_rolled_out(rollouts: Rollouts) -> None:
+    world = rollouts.fakes.worlds["remade"] = serving_world("remade")
+    world.desired = None
+    fault = world.faults["uninstall-release"] = Fault(hold=True)
+    await rollouts.poke("remade")
+    await rollouts.wait_entered("remade", "uninstall-release")
+    await rollouts.poke("remade", make_desired(1, uid="uid-2"))
+    fault.released.set()
+    ended = await rollouts.wait("remade")
+    assert (ended.last.phase, ended.last.uid) == (Phase.READY, "uid-2")
+    assert world.installed
+
+
+async def test_leftovers_of_a_gone_object_that_cannot_go_are_told(rollouts: Rollouts) -> None:
+    world = rollouts.fakes.worlds["gone-stuck"] = serving_world("gone-stuck")
+    world.desired = None
+    world.faults["uninstall-release"] = Fault(error=AccessDenied("deployments are forbidden"))
+    await rollouts.poke("gone-stuck")
+    with pytest.raises(WorkflowFailureError) as failed:
+        await rollouts.handle("gone-stuck").result()
+    assert "deployments are forbidden" in str(failed.value.cause)
 
 
 @pytest.mark.parametrize("name", ["first-again", "dotted.name-1.2"])
