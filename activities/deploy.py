@@ -11,7 +11,7 @@ from plnt import steps
 from plnt.clients import kube
 from plnt.clients.helm import open_helm, read_chart_versions
 from plnt.model import messages as m
-from plnt.model.helm_values import BUILT_RUNTIMES
+from plnt.model.workflow_run import Runtime
 from plnt.resources import chart_dir
 from plnt.settings import PoolSettings
 
@@ -91,9 +91,9 @@ async def open_pool(settings: PoolSettings) -> AsyncIterator[Sequence[Callable[.
 
     Raises:
         SettingsInvalid: there is no usable helm on PATH.
-        ChartInvalid: a built runtime's chart is missing.
+        ChartInvalid: a runtime's chart is missing.
     """
-    charts = {runtime: chart_dir(runtime, settings.charts_dir) for runtime in BUILT_RUNTIMES}
+    charts = {runtime: chart_dir(runtime, settings.charts_dir) for runtime in Runtime}
     versions = read_chart_versions(charts)
     helm = await open_helm()
     async with kube.connect() as cluster:

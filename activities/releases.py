@@ -14,7 +14,7 @@ from activities.fence import check_current_run
 from activities.progress import heartbeat, report_progress
 from activities.release_pods import POLL_SECONDS, fetch_pods
 from plnt.clients.helm import Helm
-from plnt.clients.kube import DEPLOYMENTS, REPLICA_SETS, SERVICES, Kube, Resource
+from plnt.clients.kube import CONFIG_MAPS, DEPLOYMENTS, REPLICA_SETS, SERVICES, Kube, Resource
 from plnt.clients.release_records import fetch_records
 from plnt.errors import ApiUnavailable, NameTaken
 from plnt.model import names
@@ -130,7 +130,7 @@ class Releases:
 
     async def _delete_orphans(self, request: ReleaseRequest) -> None:
         """Delete objects of the release that have no Helm record any more."""
-        for resource in (DEPLOYMENTS, SERVICES, BUDGETS):
+        for resource in (DEPLOYMENTS, SERVICES, BUDGETS, CONFIG_MAPS):
             found, _ = await self.kube.list(resource, request.ref.namespace, labels=_own(request))
             for one in found:
                 if one["metadata"].get("deletionTimestamp") is None:
@@ -150,7 +150,7 @@ class Releases:
         """Name what is left of the release; empty when nothing is."""
         namespace, release = request.ref.namespace, request.release
         left = [f"Helm record v{one.version}" for one in await fetch_records(self.kube, namespace, release=release)]
-        for resource in (DEPLOYMENTS, REPLICA_SETS, SERVICES, BUDGETS):
+        for resource in (DEPLOYMENTS, REPLICA_SETS, SERVICES, BUDGETS, CONFIG_MAPS):
             found, _ = await self.kube.list(resource, namespace, labels=_own(request))
             left += [f"{resource.plural} {one['metadata']['name']}" for one in found]
         left += [f"pod {pod.metadata.name}" for pod in await fetch_pods(self.kube, namespace, release)]

@@ -1,6 +1,17 @@
 {{/*
-What every runtime chart shares. A chart adds templates/_engine.tpl with "engine.command", "engine.args",
-"engine.env", "engine.readiness" and "engine.liveness", and links to the files of this folder.
+What every runtime chart shares. A chart links to the files of this folder and adds templates/_engine.tpl with
+
+  engine.tag               tag of the image whose flags the chart knows
+  engine.command           the container's command, as a YAML list
+  engine.args              its arguments, as a YAML list that ends with a whole option
+  engine.reserved          options of the engine that extraArgs may not hold, separated by blanks
+  engine.env               its environment, as a YAML list
+  engine.reservedEnv       further variables that extraEnv may not hold, separated by blanks
+  engine.readiness         path that answers 200 once the engine takes requests
+  engine.liveness          path that answers 200 as long as the process is worth keeping
+  engine.livenessTimeout   longest answer of that path, in seconds
+  engine.leastDrain        least time that the engine takes after SIGTERM while requests are in flight, in seconds
+  engine.files             files under /etc/engine, as a YAML map of name to text; may be empty
 */}}
 
 {{- define "runtime.fullname" -}}
@@ -33,7 +44,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- end -}}
 
 {{- define "runtime.image" -}}
-{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default (printf "v%s" .Chart.AppVersion)) | quote }}
+{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default (include "engine.tag" .)) | quote }}
 {{- end -}}
 
 {{/* Kubernetes expands $(NAME) in command, args and env; what a user wrote is meant as it stands. */}}
@@ -60,7 +71,41 @@ failureThreshold: {{ div (add $budget (sub $period 1)) $period }}
 
 {{/* Longer than the pre-stop sleep and the drain together, with ten seconds for the engine's own end. */}}
 {{- define "runtime.gracePeriod" -}}
-{{ add (int64 .Values.preStopSeconds) (int64 .Values.shutdownTimeoutSeconds) 10 }}
+{{- $drain := max (int64 .Values.shutdownTimeoutSeconds) (include "engine.leastDrain" . | int64) -}}
+{{ add (int64 .Values.preStopSeconds) $drain 10 }}
+{{- end -}}
+
+{{/*
+What the chart sets itself is not for extraArgs: the later of two flags wins in every engine. Engines take "_" for
+"-", and some take the beginning of a flag for the whole.
+*/}}
+{{- define "runtime.extraArgs" -}}
+{{- $own := splitList " " (include "engine.reserved" . | trim) -}}
+{{- range $position, $word := .Values.extraArgs }}
+{{- $flag := $word | splitList "=" | first | replace "_" "-" }}
+{{- if and (eq $position 0) (not (hasPrefix "-" $word)) }}
+{{- fail (printf "extraArgs: %s is no option of the engine: begin with one" $word) }}
+{{- end }}
+{{- range $own }}
+{{- if or (eq $flag .) (and (hasPrefix "--" $flag) (hasPrefix $flag .)) }}
+{{- fail (printf "extraArgs: %s is set by the chart: leave it out" $word) }}
+{{- end }}
+{{- end }}
+- {{ toJson $word }}
+{{- end }}
+{{- end -}}
+
+{{- define "runtime.extraEnv" -}}
+{{- $own := splitList " " (include "engine.reservedEnv" . | trim) -}}
+{{- range include "engine.env" . | fromYamlArray }}{{ $own = append $own .name }}{{ end -}}
+{{- range .Values.extraEnv }}
+{{- if has .name $own }}
+{{- fail (printf "extraEnv: %s is set by the chart: leave it out" .name) }}
+{{- end }}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{- toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "runtime.tolerations" -}}

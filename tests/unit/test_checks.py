@@ -31,14 +31,20 @@ def desired(faults: list[str] | None = None, **changes: Any) -> Desired:
 
 
 @pytest.mark.parametrize("quantization", ["fp16", "fp8", "awq-4bit", "gptq-4bit"])
-def test_a_spec_that_can_be_honoured_has_no_fault(quantization: str) -> None:
-    assert check_desired(desired(model={"quantization": quantization})) == []
+@pytest.mark.parametrize("runtime", ["vllm", "sglang", "tgi", "trt-llm"])
+def test_a_spec_that_can_be_honoured_has_no_fault(runtime: str, quantization: str) -> None:
+    faults = check_desired(desired(runtime=runtime, model={"quantization": quantization}))
+    assert bool(faults) is ((runtime, quantization) == ("trt-llm", "gptq-4bit"))
 
 
 @pytest.mark.parametrize(
     ("changes", "field", "words"),
     [
-        ({"runtime": "tgi"}, "spec.runtime", "use one of vllm"),
+        (
+            {"runtime": "trt-llm", "model": {"quantization": "gptq-4bit"}},
+            "spec.model.quantization",
+            "use one of fp16, fp8, awq-4bit, or set spec.runtime to vllm or tgi or sglang",
+        ),
         ({"model": {"storageUri": "hf://o/r"}}, "spec.model.storageUri", "hf:// is not built yet"),
         ({"model": {"storageUri": "s3://bucket/../x"}}, "spec.model.storageUri", "segment"),
         ({"model": {"name": "--trust-remote-code"}}, "spec.model.name", "use another name"),
@@ -59,9 +65,15 @@ def test_a_spec_that_cannot_be_honoured_is_refused_by_field_and_limit(
 
 
 def test_every_fault_is_told_at_once() -> None:
-    faults = check_desired(desired(["annotation plnt.work/x is unknown"], runtime="sglang", replicas={"max": 2**40}))
+    wanted = desired(
+        ["annotation plnt.work/x is unknown"],
+        runtime="trt-llm",
+        model={"quantization": "gptq-4bit"},
+        replicas={"max": 2**40},
+    )
+    faults = check_desired(wanted)
     assert [fault.split(":")[0] for fault in faults] == [
         "annotation plnt.work/x is unknown",
-        "spec.runtime",
+        "spec.model.quantization",
         "spec.replicas.max",
     ]

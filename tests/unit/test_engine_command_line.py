@@ -87,6 +87,8 @@ def test_names_are_those_that_clients_of_the_real_engine_see() -> None:
     environ = {"PLNT_STUB_MOUNTS": '{"/cache/trees/ab": "/models/llama"}'}
     assert read_launch(parse("vllm", "serve", "/cache/trees/ab"), environ).names == ("/models/llama",)
     assert read_launch(parse("trtllm-serve", "/cache/trees/ab"), environ).names == ("llama",)
+    named = parse("trtllm-serve", "/cache/trees/ab", "--served_model_name", "org/llama")
+    assert read_launch(named, environ).names == ("org/llama",)
     assert read_launch(parse("text-generation-launcher", "--model-id", "/cache/trees/ab/x"), environ).names == (
         "/models/llama/x",
     )

@@ -6,12 +6,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft7Validator  # type: ignore[import-untyped]
 
-from plnt.errors import SpecInvalid, UnsupportedCombination
+from plnt.errors import SpecInvalid
 from plnt.model.desired import Policy, Ref
 from plnt.model.helm_values import choose_mount_path, render_values
 from plnt.model.messages import GpuClass, InstallRelease, Toleration, Tree
 from plnt.model.options import Options
-from plnt.model.workflow_run import Model, Resources, Runtime, Spec
+from plnt.model.workflow_run import Model, Quantization, Resources, Runtime, Spec
 from plnt.resources import chart_dir
 from tests.fakes.releases import install_requests
 
@@ -69,11 +69,13 @@ def test_release_of_size_zero_is_made_paused() -> None:
     assert render_values(request(replicas=1), VOLUME)["paused"] is False
 
 
-@pytest.mark.parametrize("runtime", [Runtime.TGI, Runtime.SGLANG, Runtime.TRT_LLM])
-def test_runtime_without_a_chart_is_refused_by_name(runtime: Runtime) -> None:
-    spec = request().spec.model_copy(update={"runtime": runtime})
-    with pytest.raises(UnsupportedCombination, match=rf"spec.runtime: {runtime} is not built yet.* deploys vllm"):
-        render_values(request(spec=spec), VOLUME)
+def test_weights_that_are_stored_in_fp8_get_no_quantization_and_others_do() -> None:
+    spec = request().spec
+    model = spec.model.model_copy(update={"quantization": Quantization.FP8})
+    asked = request(spec=spec.model_copy(update={"model": model}))
+    assert render_values(asked, VOLUME)["quantization"] == ""
+    online = asked.model_copy(update={"tree": asked.tree.model_copy(update={"online_quantization": True})})
+    assert render_values(online, VOLUME)["quantization"] == "fp8"
 
 
 @pytest.mark.parametrize("name", ["--trust-remote-code", "two\nlines", "a\x7fb"])

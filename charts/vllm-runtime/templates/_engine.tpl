@@ -1,13 +1,15 @@
 {{/* What `vllm serve` wants; flags of vLLM 0.33. */}}
 
+{{- define "engine.tag" -}}v{{ .Chart.AppVersion }}{{- end -}}
+
 {{- define "engine.command" -}}
 - vllm
 - serve
 {{- end -}}
 
 {{/*
-No --quantization: vLLM reads it from the checkpoint and refuses a flag that differs. The drain lets streams in flight
-end after SIGTERM; without it they are cut at once.
+A quantization flag only for weights that are quantized while they load: vLLM reads the rest from the checkpoint and
+refuses a flag that differs. The drain lets streams in flight end after SIGTERM; without it they are cut at once.
 */}}
 {{- define "engine.args" -}}
 - {{ include "runtime.literal" .Values.weights.mountPath }}
@@ -21,9 +23,17 @@ end after SIGTERM; without it they are cut at once.
 - {{ int64 .Values.resources.gpu | toString | quote }}
 - --shutdown-timeout
 - {{ int64 .Values.shutdownTimeoutSeconds | toString | quote }}
+{{- if eq .Values.quantization "fp8" }}
+- --quantization
+- fp8_per_tensor
+{{- end }}
 {{- end -}}
 
-{{/* Weights come from the cache alone; the image's own home is not writable for another user than root. */}}
+{{- define "engine.reserved" -}}
+--model --served-model-name --host --port --uds --tensor-parallel-size -tp --shutdown-timeout --quantization -q
+{{- end -}}
+
+{{/* Weights come from the cache alone; the image's own home is not writable for every user. */}}
 {{- define "engine.env" -}}
 - {name: HOME, value: /home/engine}
 - {name: USER, value: engine}
@@ -37,6 +47,14 @@ end after SIGTERM; without it they are cut at once.
 - {name: VLLM_ENGINE_READY_TIMEOUT_S, value: {{ int64 .Values.startupBudgetSeconds | toString | quote }}}
 {{- end -}}
 
+{{- define "engine.reservedEnv" -}}VLLM_PORT{{- end -}}
+
 {{- define "engine.readiness" -}}/health{{- end -}}
 
 {{- define "engine.liveness" -}}/health{{- end -}}
+
+{{- define "engine.livenessTimeout" -}}10{{- end -}}
+
+{{- define "engine.leastDrain" -}}0{{- end -}}
+
+{{- define "engine.files" -}}{{- end -}}

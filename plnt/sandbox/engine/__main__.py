@@ -11,7 +11,7 @@ from typing import Any
 from plnt.sandbox.engine.behaviour import Behaviour, BehaviourInvalid, read_behaviour
 from plnt.sandbox.engine.command_line import Engine, UsageInvalid, parse_options, recognise
 from plnt.sandbox.engine.launch import Launch, read_launch
-from plnt.sandbox.engine.model_folder import ModelInvalid, check_folder, check_quantization
+from plnt.sandbox.engine.model_folder import ModelInvalid, check_folder, check_quantization, check_trtllm_format
 
 _NOT_FOUND = 127
 _DEFAULT_LENGTH = 8192
@@ -45,6 +45,8 @@ def _check(launch: Launch) -> dict[str, Any]:
     config = check_folder(launch.model)
     if launch.engine in {Engine.VLLM, Engine.SGLANG}:
         check_quantization(config, launch.quantization)
+    if launch.engine is Engine.TRTLLM:
+        check_trtllm_format(config)
     return config
 
 

@@ -60,7 +60,7 @@ _TABLES = {
     Engine.VLLM: "vllm-0.33.0.tsv",
     Engine.SGLANG: "sglang-0.5.23.tsv",
     Engine.TGI: "tgi-3.3.7.tsv",
-    Engine.TRTLLM: "trtllm-serve-1.2.tsv",
+    Engine.TRTLLM: "trtllm-serve-1.3.tsv",
 }
 _PROGRAMS = {
     Engine.VLLM: "vllm serve",

@@ -80,11 +80,11 @@ def _find_model(line: CommandLine) -> str:
 
 
 def _find_names(line: CommandLine, shown: str) -> tuple[str, ...]:
-    """Give the served names; TGI shows the model's path, trtllm-serve the last part of it, whatever they are told."""
+    """Give the served names; unless told, trtllm-serve takes the last part of the path. TGI cannot be told."""
     if line.engine is Engine.TGI:
         return (shown,)
     if line.engine is Engine.TRTLLM:
-        return (PurePosixPath(shown).name,)
+        return line.options.get("--served_model_name") or (PurePosixPath(shown).name,)
     return line.options.get("--served-model-name") or (shown,)
 
 

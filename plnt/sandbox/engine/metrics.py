@@ -123,8 +123,13 @@ def _tgi_lines(meter: Meter, _: str) -> Iterator[str]:
 
 
 def _trtllm_lines(meter: Meter, model: str) -> Iterator[str]:
-    labels = f'engine_type="undefined",model_name="{model}"'
+    labels = f'engine_type="pytorch",model_name="{model}"'
+    yield from _series("trtllm_num_requests_running", "gauge", labels, meter.running)
+    yield from _series("trtllm_num_requests_waiting", "gauge", labels, 0)
+    yield from _series("trtllm_kv_cache_utilization", "gauge", labels, min(1.0, meter.running / 256))
     if meter.finished:
+        yield from _series("trtllm_prompt_tokens_total", "counter", labels, meter.prompt_tokens)
+        yield from _series("trtllm_generation_tokens_total", "counter", labels, meter.finished_tokens)
         yield "# TYPE trtllm_request_success_total counter"
         for reason, count in sorted(meter.finished.items()):
             yield f'trtllm_request_success_total{{{labels},finished_reason="{reason}"}} {count}'

@@ -7,6 +7,7 @@ from typing import Any
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
 INDEX = "model.safetensors.index.json"
+_NOT_FOR_TRTLLM = frozenset({"awq", "gptq"})
 _LONGEST_HEADER = 100_000_000
 """Bytes; the safetensors format's own bound."""
 
@@ -44,6 +45,17 @@ def check_quantization(config: dict[str, Any], asked: str | None) -> None:
             f"Quantization method specified in the model config ({stored}) does not match the quantization method"
             f" specified in the `quantization` argument ({asked})."
         )
+
+
+def check_trtllm_format(config: dict[str, Any]) -> None:
+    """Refuse a checkpoint for which TensorRT-LLM's PyTorch backend has no loader.
+
+    Raises:
+        ModelInvalid: the format is one of those.
+    """
+    stored = config.get("quantization_config") or {}
+    if stored.get("quant_method") in _NOT_FOR_TRTLLM:
+        raise ModelInvalid(f"Unsupported quantization_config: {stored}.")
 
 
 def _check_weights(folder: Path) -> None:

@@ -40,7 +40,7 @@ _IMAGES = {
     "ghcr.io/huggingface/text-generation-inference": Image(
         Program.ENGINE, r"3\.3\.7", ("text-generation-launcher",), {"PORT": "80", "HF_HOME": "/data"}
     ),
-    "nvcr.io/nvidia/tensorrt-llm/release": Image(Program.ENGINE, r"1\.2\.\d+"),
+    "nvcr.io/nvidia/tensorrt-llm/release": Image(Program.ENGINE, r"1\.3\.0(rc\d+)?"),
     "docker.io/library/busybox": Image(Program.HOST),
     "registry.k8s.io/pause": Image(Program.PAUSE),
 }
