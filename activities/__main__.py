@@ -24,10 +24,14 @@ HEARTBEAT_THROTTLE = timedelta(seconds=1)
 
 async def serve(pools: Sequence[Pool], settings: PoolSettings) -> None:
     """Serve ``pools`` until the process is told to stop."""
-    client = await temporal.connect(telemetry.start_runtime(settings), telemetry.start_tracing())
-    stop = stop_event()
+    workers: list[Worker] = []
     async with AsyncExitStack() as stack:
-        workers = [
+        await stack.enter_async_context(
+            serve_health(settings.listen_host, settings.health_port, alive=lambda: "", ready=lambda: _polling(workers))
+        )
+        client = await temporal.connect(telemetry.start_runtime(settings), telemetry.start_tracing())
+        stop = stop_event()
+        workers += [
             Worker(
                 client,
                 task_queue=pool.queue,
@@ -40,13 +44,12 @@ async def serve(pools: Sequence[Pool], settings: PoolSettings) -> None:
             )
             for pool in pools
         ]
-        await stack.enter_async_context(
-            serve_health(settings.listen_host, settings.health_port, alive=lambda: "", ready=lambda: _polling(workers))
-        )
         await run_workers(workers, stop)
 
 
 def _polling(workers: Sequence[Worker]) -> str:
+    if not workers:
+        return "Temporal was not reached yet"
     return "" if all(worker.is_running for worker in workers) else "a worker does not poll yet"
 
 
@@ -57,11 +60,11 @@ def main() -> int:
     names = parser.parse_args().pool
     try:
         settings = PoolSettings.read(os.environ)
+        telemetry.start_logging(settings)
+        asyncio.run(serve([POOLS[name] for name in dict.fromkeys(names)], settings))
     except SettingsInvalid as error:
         print(f"wrong settings:\n{error}", file=sys.stderr)
         return 2
-    telemetry.start_logging(settings)
-    asyncio.run(serve([POOLS[name] for name in dict.fromkeys(names)], settings))
     return 0
 
 

@@ -72,7 +72,7 @@ async def check() -> str:
     """
     faults = await registration.find_faults(await temporal.connect())
     if faults:
-        raise Incomplete("\n".join(faults))
+        raise Incomplete("; ".join(faults))
     return "search attributes are registered and every task queue is polled"
 
 
