@@ -24,7 +24,7 @@ from plnt.model.status import PhaseReport, Progress
 from plnt.settings import ControlSettings
 from plnt.steps import Queue
 from tests.fakes.report_log import ReportLog
-from tests.fakes.steps import NAMESPACE, FakeSteps, SmallWorld
+from tests.fakes.steps import NAMESPACE, FakeSteps, LostAnswers, SmallWorld
 from workflows.__main__ import build_worker, sandbox
 
 TEMPORAL = Path(__file__).parents[2] / ".venv/bin/temporal"
@@ -212,7 +212,7 @@ def _serve_steps(client: Client, fakes: FakeSteps, queue: Queue) -> Worker:
         client,
         task_queue=queue,
         activities=fakes.activities(queue),
-        interceptors=[Boundary()],
+        interceptors=[Boundary(), LostAnswers(fakes)],
         max_heartbeat_throttle_interval=quick,
         default_heartbeat_throttle_interval=quick,
     )

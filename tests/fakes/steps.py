@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from temporalio import activity
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from plnt import steps
 from plnt.errors import DeployFailed, PlntError, SourceUnavailable
@@ -67,6 +68,10 @@ class Fault:
     error: PlntError | None = None
     times: int = 1_000_000
     hold: bool = False
+    hang: int = 0
+    """Attempts that do nothing and never answer, as of a worker that is gone: they end by their time limit."""
+    lose: int = 0
+    """Attempts that do their work but whose answer is lost, so that the step runs twice."""
     entered: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     only: Callable[[Any], bool] = lambda _: True
@@ -99,6 +104,8 @@ class SmallWorld:
     """Whether the line grants at once; else it is the real line that decides."""
     ever_weighted: set[str] = field(default_factory=set)
     installed: list[str] = field(default_factory=list)
+    leases: set[str] = field(default_factory=set)
+    """Runs that joined the line and did not leave it."""
 
     @property
     def serving_now(self) -> str | None:
@@ -148,6 +155,9 @@ class FakeSteps:
         if fault is None or not fault.only(arg):
             return world
         fault.entered.set()
+        if fault.hang > 0:
+            fault.hang -= 1
+            await _stay_silent()
         if fault.hold:
             await _wait(fault.released, heartbeats=step.heartbeat is not None)
         if fault.error is not None and fault.times > 0:
@@ -210,6 +220,7 @@ class FakeSteps:
     @implements(steps.JOIN_LINE)
     async def join_line(self, request: m.Join) -> m.Done:
         world = await self._enter(steps.JOIN_LINE, request.ref.name, request)
+        world.leases.add(request.run_id)
         if world.grants:
             run = activity.client().get_workflow_handle(request.workflow_id, run_id=request.run_id)
             await run.signal("granted", request.run_id)
@@ -227,6 +238,7 @@ class FakeSteps:
     async def leave_line(self, request: m.Leave) -> m.Done:
         _, name = names.parse_workflow_id(request.workflow_id)
         world = await self._enter(steps.LEAVE_LINE, name, request)
+        world.leases.discard(request.run_id)
         if not world.grants:
             line = activity.client().get_workflow_handle(names.gpu_pool_id(request.gpu_class))
             await line.signal("leave", request)
@@ -308,6 +320,42 @@ class FakeSteps:
         world = await self._enter(steps.SETTLE, request.ref.name, request)
         world.selector, world.record = request.record.revision, request.record
         return m.Settled(endpoint=names.endpoint_url(request.base, request.ref.namespace))
+
+
+class LostAnswers(Interceptor):
+    """Keeps the answers of faulty steps to itself."""
+
+    def __init__(self, fakes: FakeSteps) -> None:
+        self.fakes = fakes
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002
+        return _Losing(next, self.fakes)
+
+
+class _Losing(ActivityInboundInterceptor):
+    def __init__(self, inner: ActivityInboundInterceptor, fakes: FakeSteps) -> None:
+        super().__init__(inner)
+        self.fakes = fakes
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
+        answer = await super().execute_activity(input)
+        info, arg = activity.info(), input.args[0]
+        if (info.workflow_id or "").startswith("rollout."):
+            _, name = names.parse_workflow_id(info.workflow_id or "")
+            fault = self.fakes.worlds[name].faults.get(info.activity_type)
+            if fault is not None and fault.lose > 0 and fault.only(arg):
+                fault.lose -= 1
+                await _stay_silent()
+        return answer
+
+
+SILENCE_SECONDS = 20.0
+"""Longer than any time limit of a test that lets attempts fall silent."""
+
+
+async def _stay_silent() -> None:
+    await asyncio.sleep(SILENCE_SECONDS)
+    raise DeployFailed("an attempt that was given up came back")
 
 
 async def _wait(released: asyncio.Event, *, heartbeats: bool) -> None:
