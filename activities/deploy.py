@@ -32,7 +32,8 @@ class Deploy:
             await survey.check_cache_claim(self._kube, request.ref.namespace, self._releases.cache_volume)
             await survey.claim_name(self._kube, request)
         world = await survey.look_at_world(self._kube, request)
-        return world.model_copy(update={"chart_versions": self._chart_versions})
+        values = await self._releases.check_values(request)
+        return world.model_copy(update={"chart_versions": self._chart_versions, "values": values})
 
     @steps.implements(steps.RELEASE_NAME)
     async def release_name(self, request: m.ReleaseName) -> m.Done:

@@ -10,6 +10,7 @@ from typing import Any
 
 from temporalio import activity
 
+from activities.extra_values import check_values, fetch_values
 from activities.fence import check_current_run
 from activities.progress import heartbeat, report_progress
 from activities.release_pods import POLL_SECONDS, fetch_pods
@@ -18,9 +19,10 @@ from plnt.clients.kube import CONFIG_MAPS, DEPLOYMENTS, REPLICA_SETS, SERVICES, 
 from plnt.clients.release_records import fetch_records
 from plnt.errors import ApiUnavailable, NameTaken
 from plnt.model import names
+from plnt.model.extra_values import merge_values
 from plnt.model.helm_values import render_values
 from plnt.model.message import Message
-from plnt.model.messages import InstallRelease, ReleaseRequest
+from plnt.model.messages import ExtraValues, InstallRelease, ReleaseRequest, SurveyRequest
 from plnt.model.release_recovery import (
     Action,
     Recovery,
@@ -58,19 +60,28 @@ class Releases:
 
         Raises:
             NameTaken: the release, or an object of its name, is not this WorkflowRun's.
+            SpecInvalid: the extra values are not those that were checked.
         """
         namespace, release = request.ref.namespace, request.release
-        values = render_values(request, self.cache_volume)
         action = await self._recover(namespace, request.base, release, choose_before_install)
         if action is Action.NOTHING and await self.kube.find(DEPLOYMENTS, namespace, release) is not None:
             await self.size(namespace, release, request.replicas)
             return
+        extra = await fetch_values(self.kube, request)
+        values = merge_values(render_values(request, self.cache_volume), extra)
         await check_current_run()
         await self.helm.install(release, namespace, self.charts[request.spec.runtime], values, _labels(request))
         await self.size(namespace, release, request.replicas)
         after = choose_before_install(await fetch_records(self.kube, namespace, release=release), datetime.now(UTC))
         if after.action is not Action.NOTHING:
             raise ApiUnavailable(f"release {namespace}/{release}: helm ended but the release is not deployed")
+
+    async def check_values(self, request: SurveyRequest) -> ExtraValues | None:
+        """Check the extra values that a WorkflowRun asks for; none = it asks for none."""
+        if request.runtime is None or not request.values_from:
+            return None
+        chart = self.charts[request.runtime]
+        return await check_values(self.kube, self.helm, chart, request.ref.namespace, request.values_from)
 
     async def size(self, namespace: str, release: str, replicas: int) -> None:
         """Set the size through the scale subresource, read back, and let a paused Deployment go.

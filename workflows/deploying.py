@@ -98,6 +98,7 @@ async def install(attempt: Attempt, gpu_class: m.GpuClass, tree: m.Tree) -> None
         gpu_class=gpu_class,
         tree=tree,
         replicas=attempt.size,
+        values_digest=attempt.world.values.digest if attempt.world.values else "",
     )
     await attempt.take(INSTALL_RELEASE, arg, summary=f"install {facts.release} with {attempt.size} pods, no traffic")
 

@@ -39,7 +39,8 @@ async def roll_out(attempt: Attempt) -> None:
     await hold(attempt)
     tree = await pull_weights(attempt, plan)
     spec = attempt.desired.spec
-    found = revision(spec, attempt.desired.options, tree.digest, attempt.world.chart_versions.get(spec.runtime, ""))
+    chart, values = attempt.world.chart_versions.get(spec.runtime, ""), attempt.world.values
+    found = revision(spec, attempt.desired.options, tree.digest, chart, values.digest if values else "")
     if found == attempt.stable_revision:
         await hold(attempt)
         await follow(attempt, tree.digest)

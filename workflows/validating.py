@@ -8,6 +8,7 @@ from plnt.errors import SpecInvalid
 from plnt.model import messages as m
 from plnt.model import names
 from plnt.model.checks import check_desired
+from plnt.model.extra_values import check_values
 from plnt.model.revision import pods_digest
 from plnt.model.status import Phase
 from plnt.steps import (
@@ -36,6 +37,7 @@ async def validate(attempt: Attempt) -> None:
     faults = check_desired(attempt.desired)
     await survey(attempt, claim=not faults)
     await clean_up(attempt)
+    faults += check_values(attempt.desired.spec, attempt.world.values)
     if faults:
         raise SpecInvalid("; ".join(faults))
 
@@ -47,7 +49,14 @@ async def survey(attempt: Attempt, *, claim: bool) -> None:
         attempt.undos.put_down(Undo(RELEASE_NAME, arg, "give the base name back"))
     world = await attempt.take(
         SURVEY,
-        m.SurveyRequest(ref=attempt.ref, base=attempt.base, policy=attempt.desired.policy, claim=claim),
+        m.SurveyRequest(
+            ref=attempt.ref,
+            base=attempt.base,
+            policy=attempt.desired.policy,
+            claim=claim,
+            runtime=attempt.desired.spec.runtime,
+            values_from=attempt.desired.options.values_from,
+        ),
         summary="claim the base name and look at what exists" if claim else "look at what exists",
     )
     attempt.world = world

@@ -160,6 +160,18 @@ class Helm:
                 f"helm install {namespace}/{release}: the answer is not understood: {error}"
             ) from error
 
+    async def check_values(self, chart: Path, values: Mapping[str, Any]) -> None:
+        """Check values against the chart's schema, and that its templates take them.
+
+        Raises:
+            ChartInvalid: they do not fit.
+        """
+        command = ["template", "check", chart, "--values", "-"]
+        try:
+            await _Cancellable(self._executable, self._version, {}).run(command, json.dumps(values).encode())
+        except Error as error:
+            raise explain_failure(f"chart {chart.name}", error.stderr) from error
+
     async def uninstall(self, release: str, namespace: str) -> None:
         """Uninstall the release if it is there; its pods may still be ending afterwards."""
         try:

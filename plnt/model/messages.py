@@ -37,6 +37,10 @@ class SurveyRequest(Message):
     base: str
     policy: Policy
     claim: bool
+    runtime: Runtime | None = None
+    """Runtime whose chart takes the extra values; none = they are not looked at."""
+    values_from: str = ""
+    """ConfigMap with extra chart values; empty = none."""
 
 
 class ServingRecord(Message):
@@ -65,6 +69,20 @@ class ReleaseSeen(Message):
     ready: int
 
 
+class ExtraValues(Message):
+    """Extra chart values as they were checked; only their digest travels."""
+
+    name: str
+    """ConfigMap that holds them."""
+    digest: str = ""
+    fault: str = ""
+    """Why they cannot be used, for people; empty = they can."""
+    image_tag: str = ""
+    """Tag of the engine's image that they ask for; empty = the chart's own."""
+    request_tokens: int = 0
+    """Longest request that they allow the engine, in tokens; 0 = they do not say."""
+
+
 class World(Message):
     """What exists of a WorkflowRun."""
 
@@ -78,6 +96,8 @@ class World(Message):
     """Revision that the front Service selects; none = no selector or no Service."""
     chart_versions: dict[str, str] = {}
     """Runtime -> version of the chart that this deploy pool installs; part of the revision."""
+    values: ExtraValues | None = None
+    """The extra chart values that were asked for; none = none."""
 
 
 class ResolveClass(Message):
@@ -221,6 +241,8 @@ class InstallRelease(Message):
     gpu_class: GpuClass
     tree: Tree
     replicas: int
+    values_digest: str = ""
+    """Digest of the extra values as they were checked; empty = there are none."""
 
 
 class ReleaseRequest(Message):

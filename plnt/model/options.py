@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 
 from pydantic import Field
@@ -18,9 +19,9 @@ QUEUE_DEADLINE = f"{PREFIX}queue-deadline"
 SKIP_TEARDOWN = f"{PREFIX}skip-teardown"
 APPROVE = f"{PREFIX}approve"
 PAUSE = f"{PREFIX}pause"
+VALUES_FROM = f"{PREFIX}values-from"
 
 PLANNED = (
-    "values-from",
     "credentials",
     "include",
     "exclude",
@@ -30,6 +31,10 @@ PLANNED = (
     "reverify",
 )
 """Keys that are documented but not built yet: refused by name, with that said."""
+
+MAX_NAME_CHARS = 253
+"""Longest name of a Kubernetes object."""
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 MAX_SECONDS = 30 * 24 * 3600
 """Longest bake or queue deadline that is accepted, in seconds: 30 days."""
@@ -45,6 +50,8 @@ class Options(Message):
     """Generation that may be promoted, as it was typed; any other text holds, none asks for no approval."""
     pause: bool = False
     """Whether the next phase has to wait; any value of the annotation does it."""
+    values_from: str = ""
+    """ConfigMap with extra chart values, in the WorkflowRun's namespace; empty = none."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels passed through to the pods."""
 
@@ -81,6 +88,8 @@ def parse_options(annotations: Mapping[str, str], labels: Mapping[str, str]) -> 
                 found["approve"] = value.strip()
             case k if k == PAUSE:
                 found["pause"] = True
+            case k if k == VALUES_FROM:
+                found["values_from"] = _object_name(key, value, faults)
             case _:
                 faults.append(_unknown(key))
     return Options.model_validate(found), faults
@@ -100,7 +109,14 @@ def _truth(key: str, value: str, faults: list[str]) -> bool:
     return False
 
 
+def _object_name(key: str, value: str, faults: list[str]) -> str:
+    if len(value) <= MAX_NAME_CHARS and _OBJECT_NAME.fullmatch(value):
+        return value
+    faults.append(f"annotation {key}: {value!r} is no name of a ConfigMap")
+    return ""
+
+
 def _unknown(key: str) -> str:
-    known = ", ".join((APPROVE, BAKE_SECONDS, PAUSE, QUEUE_DEADLINE, SKIP_TEARDOWN))
+    known = ", ".join((APPROVE, BAKE_SECONDS, PAUSE, QUEUE_DEADLINE, SKIP_TEARDOWN, VALUES_FROM))
     state = "is not built yet" if key.removeprefix(PREFIX) in PLANNED else "is unknown"
     return f"annotation {key} {state}: remove it (this version knows {known})"

@@ -18,15 +18,16 @@ def pods_digest(spec: Spec, options: Options) -> str:
     return _digest([_pod_text(spec, options)], _DIGEST_CHARS)
 
 
-def revision(spec: Spec, options: Options, tree: str, chart_version: str) -> str:
-    """Give the 8 hex digits that name a revision: pod-relevant text, the weights' tree and the chart's version."""
-    return _digest([_pod_text(spec, options), tree, chart_version], REVISION_CHARS)
+def revision(spec: Spec, options: Options, tree: str, chart_version: str, values: str = "") -> str:
+    """Give the 8 hex digits that name a revision: pod-relevant text, tree, chart version and extra values by digest."""
+    return _digest([_pod_text(spec, options), tree, chart_version, *([values] if values else [])], REVISION_CHARS)
 
 
 def _pod_text(spec: Spec, options: Options) -> dict[str, object]:
     return {
         **spec.model_dump(mode="json", include={"runtime", "model", "resources"}),
         "labels": options.labels,
+        **({"valuesFrom": options.values_from} if options.values_from else {}),
     }
 
 
