@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from plnt.model.messages import ExtraValues
@@ -56,11 +57,8 @@ def describe_values(name: str, values: Mapping[str, Any]) -> ExtraValues:
 def find_request_tokens(arguments: list[str]) -> int:
     """Give the longest request that engine arguments allow, in tokens; 0 where they do not say a number."""
     words = [part for argument in arguments for part in argument.split("=", 1)]
-    following = [*words[1:], ""]
-    found = [
-        value for word, value in zip(words, following, strict=True) if word.replace("_", "-").lower() in _LENGTH_FLAGS
-    ]
-    return int(found[-1]) if found and found[-1].isdecimal() else 0
+    named = [value for word, value in pairwise([*words, ""]) if word.replace("_", "-") in _LENGTH_FLAGS]
+    return int(named[-1]) if named and named[-1].isdecimal() else 0
 
 
 def merge_values(own: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:

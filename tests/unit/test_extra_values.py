@@ -39,7 +39,7 @@ def test_values_are_read_from_their_key() -> None:
     ],
 )
 def test_values_that_are_not_the_users_are_refused_by_name(text: str, words: list[str]) -> None:
-    with pytest.raises(SpecInvalid, match="annotation plnt.work/values-from: ConfigMap default/extra") as refused:
+    with pytest.raises(SpecInvalid, match=r"annotation plnt\.work/values-from: ConfigMap default/extra") as refused:
         read(text)
     for word in words:
         assert word in str(refused.value)
@@ -83,7 +83,7 @@ def test_longest_request_is_read_from_the_arguments(arguments: list[str], tokens
 
 
 @pytest.mark.parametrize(("tag", "refused"), [("1.2.1", True), ("1.3.0rc5", False), ("", False), ("nightly", False)])
-def test_target_for_tokens_is_refused_where_the_engine_does_not_count_them(tag: str, refused: bool) -> None:  # noqa: FBT001
+def test_target_for_tokens_is_refused_where_the_engine_does_not_count_them(tag: str, refused: bool) -> None:
     spec = make_spec(runtime="trt-llm", autoscaling__targetTokensPerSecond=100)
     faults = check_values(spec, describe_values("extra", {"image": {"tag": tag}}))
     assert bool(faults) is refused
@@ -102,7 +102,7 @@ def test_values_are_part_of_the_revision_and_their_name_of_the_pods_digest() -> 
 
 
 @pytest.mark.parametrize(("value", "accepted"), [("extra.v1", True), ("Extra", False), ("", False), ("a/b", False)])
-def test_annotation_takes_the_name_of_a_config_map(value: str, accepted: bool) -> None:  # noqa: FBT001
+def test_annotation_takes_the_name_of_a_config_map(value: str, accepted: bool) -> None:
     options, faults = parse_options({VALUES_FROM: value}, {})
     assert (options.values_from, bool(faults)) == (value if accepted else "", not accepted)
 
