@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, ValidationError, model_validator
 
 from plnt.model.desired import Policy
 
@@ -104,6 +104,16 @@ class ControlSettings(Settings):
 
     workflow_slots: int = Field(100, alias="PLNT_WORKFLOW_SLOTS", ge=2)
     """Workflow tasks at once."""
+    worker_deployment: str = Field("", alias="PLNT_WORKER_DEPLOYMENT", pattern=r"^[^.]*$")
+    """Name of the Temporal Worker Deployment that this worker belongs to; empty = no worker versioning."""
+    worker_build: str = Field("", alias="PLNT_WORKER_BUILD")
+    """Build ID of this worker in its deployment."""
+
+    @model_validator(mode="after")
+    def _check_versioning(self) -> Self:
+        if bool(self.worker_deployment) != bool(self.worker_build):
+            raise ValueError("PLNT_WORKER_DEPLOYMENT and PLNT_WORKER_BUILD go together: set both, or neither")
+        return self
 
 
 class PoolSettings(Settings):
@@ -113,6 +123,10 @@ class PoolSettings(Settings):
     """Activities at once; the default is the pool's own."""
     gpu_classes: Json[dict[str, dict[str, Any]]] = Field({}, alias="PLNT_GPU_CLASSES", validate_default=False)
     """JSON map of gpuClass to ``{resourceName, nodeSelector, tolerations}``, before nodes are looked at."""
+    gpu_memory_gib: Json[dict[str, Annotated[float, Field(gt=0)]]] = Field(
+        {}, alias="PLNT_GPU_MEMORY_GIB", validate_default=False
+    )
+    """JSON map of gpuClass to the memory of one GPU in GiB, where nodes are not labelled with it."""
     cache_dir: Path = Field(Path("/var/lib/plnt/cache"), alias="PLNT_CACHE_DIR")
     """The weights cache as the weights pool sees it."""
     cache_max_bytes: int | None = Field(None, alias="PLNT_CACHE_MAX_BYTES", ge=1)

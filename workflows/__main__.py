@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.common import WorkerDeploymentVersion
+from temporalio.worker import Worker, WorkerDeploymentConfig
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from plnt import telemetry
@@ -39,7 +40,16 @@ def build_worker(client: Client, settings: ControlSettings) -> Worker:
         workflows=[Rollout, GpuPool],
         workflow_runner=sandbox(),
         max_concurrent_workflow_tasks=settings.workflow_slots,
+        deployment_config=_version(settings),
     )
+
+
+def _version(settings: ControlSettings) -> WorkerDeploymentConfig | None:
+    """Give the version that the server is to know this worker by, if its operator opted in."""
+    if not settings.worker_deployment:
+        return None
+    version = WorkerDeploymentVersion(settings.worker_deployment, settings.worker_build)
+    return WorkerDeploymentConfig(version=version, use_worker_versioning=True)
 
 
 async def serve(settings: ControlSettings) -> None:

@@ -3,8 +3,10 @@
 import asyncio
 from contextlib import suppress
 from datetime import timedelta
+from typing import NoReturn
 
 from temporalio import workflow
+from temporalio.common import VersioningBehavior
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
 from plnt.errors import PlntError, RollbackIncomplete, SpecInvalid
@@ -54,7 +56,7 @@ async def roll_out(attempt: Attempt) -> None:
     await promote(attempt, tree)
 
 
-@workflow.defn(name="Rollout")
+@workflow.defn(name="Rollout", versioning_behavior=VersioningBehavior.PINNED)
 class Rollout:
     """Signals only say "look": the WorkflowRun itself is read again by a step."""
 
@@ -114,7 +116,7 @@ class Rollout:
         finally:
             await outbox.drain()
         if self._changed:
-            workflow.continue_as_new()
+            _continue()
 
     async def _pursue(self, attempt: Attempt) -> Failure | None:
         """Run the body until it ends or is stopped, and give what it failed with."""
@@ -185,6 +187,11 @@ class Rollout:
                 attempt.supersede(seen)
 
 
+def _continue() -> NoReturn:
+    """Begin anew with an empty history; where workers are versioned, on the version that is current now."""
+    workflow.continue_as_new(initial_versioning_behavior=workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE)
+
+
 def _read_ref() -> Ref:
     """Read the WorkflowRun's name from the workflow ID; a run under any other ID could only hang."""
     try:
@@ -206,7 +213,7 @@ def _report_end(attempt: Attempt, failure: Failure | None, incomplete: Failure |
 
 def _close(attempt: Attempt, failure: Failure | None) -> None:
     if attempt.superseded:
-        workflow.continue_as_new()
+        _continue()
     if failure is not None:
         raise ApplicationError(failure.message, type=failure.reason, non_retryable=True)
     if workflow.cancellation_reason() is not None:

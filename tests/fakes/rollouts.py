@@ -189,8 +189,11 @@ class Rollouts:
 
 
 @asynccontextmanager
-async def running_rollouts() -> AsyncIterator[Rollouts]:
-    """Real workflow code on a Temporal server of its own, step doubles on every other queue."""
+async def running_rollouts(*settings: ControlSettings) -> AsyncIterator[Rollouts]:
+    """Real workflow code on a Temporal server of its own, step doubles on every other queue.
+
+    One workflow worker for each of ``settings``; none given = one with the defaults.
+    """
     fakes = FakeSteps()
     environment = await WorkflowEnvironment.start_local(
         data_converter=pydantic_data_converter,
@@ -199,7 +202,7 @@ async def running_rollouts() -> AsyncIterator[Rollouts]:
     )
     async with environment as env, AsyncExitStack() as stack:
         workers = [_serve_steps(env.client, fakes, queue) for queue in Queue if fakes.activities(queue)]
-        workers.append(build_worker(env.client, ControlSettings()))
+        workers += [build_worker(env.client, one) for one in settings or (ControlSettings(),)]
         workers.append(Worker(env.client, task_queue=LOG_QUEUE, workflows=[ReportLog], workflow_runner=sandbox()))
         for worker in workers:
             await stack.enter_async_context(worker)

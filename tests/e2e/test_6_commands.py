@@ -1,0 +1,207 @@
+"""Every command of the ``temporal`` CLI that operators use, on real servers: what each does to a rollout."""
+
+import asyncio
+import json
+
+from plnt.clients.kube import VIRTUAL_SERVICES
+from plnt.model.status import Phase
+from tests.e2e.models import Models
+from tests.e2e.place import Place
+from tests.e2e.scenario import Scenario
+from tests.e2e.test_1_first_rollout import check_nothing_left
+
+LONG_BAKE = {"plnt.work/bake-seconds": "600"}
+LOAD_SECONDS = 5
+
+
+async def run_temporal(place: Place, *arguments: str) -> str:
+    """Run the temporal CLI without a workflow ID."""
+    sandbox = place.sandbox
+    process = await asyncio.create_subprocess_exec(
+        str(sandbox.programs.temporal),
+        *arguments,
+        env=sandbox.environment,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode == 0, f"temporal {' '.join(arguments)}: {err.decode()}"
+    return out.decode()
+
+
+async def read_weights(scenario: Scenario) -> dict[str, int]:
+    """Give the weights on the route, by release."""
+    route = await scenario.place.kube.find(VIRTUAL_SERVICES, scenario.place.namespace, scenario.base)
+    targets = route["spec"]["http"][0]["route"] if route else []
+    return {target["destination"]["host"].split(".")[0]: target.get("weight", 100) for target in targets}
+
+
+async def wait_baking(scenario: Scenario) -> None:
+    """Wait until the canary carries its share."""
+    await scenario.wait_for(lambda: read_weights(scenario), lambda found: 20 in found.values(), "weight 20")
+
+
+async def serve_first(place: Place, models: Models) -> tuple[Scenario, str]:
+    """Roll the first generation out; gives its release."""
+    scenario = Scenario(place)
+    await scenario.apply(await models.uri("good"))
+    await scenario.wait_phase(Phase.READY, 1)
+    (release,) = await scenario.releases()
+    return scenario, release
+
+
+async def wait_ready_by_another_run(scenario: Scenario, generation: int, run: str) -> dict[str, object]:
+    """Wait until a newer run than ``run`` brought the generation to Ready."""
+    return await scenario.wait_status(
+        lambda seen: (
+            seen.get("phase") == Phase.READY
+            and seen.get("observedGeneration") == generation
+            and seen.get("workflowRunId") != run
+        ),
+        90,
+        f"Ready of generation {generation} by another run than {run}",
+    )
+
+
+async def read_closing(scenario: Scenario, run: str) -> str:
+    """Give how a run closed."""
+    described = json.loads(await scenario.temporal("workflow", "describe", "-r", run, "-o", "json"))
+    return str(described["workflowExecutionInfo"]["status"]).removeprefix("WORKFLOW_EXECUTION_STATUS_")
+
+
+async def test_cancel_during_the_bake_takes_the_traffic_back_and_undoes_the_canary(
+    place: Place, models: Models
+) -> None:
+    scenario, first = await serve_first(place, models)
+    generation = await scenario.apply(await models.uri("other"), annotations=LONG_BAKE)
+    await wait_baking(scenario)
+    await scenario.temporal("workflow", "cancel")
+    status = await scenario.wait_phase(Phase.ROLLED_BACK, generation)
+    assert await read_weights(scenario) == {first: 100}
+    assert await scenario.releases() == {first}
+    assert status["endpoint"]
+    await scenario.wait_for(
+        lambda: read_closing(scenario, str(status["workflowRunId"])),
+        lambda how: how == "CANCELED",
+        "closing as Canceled",
+    )
+
+
+async def test_cancel_while_pods_start_leaves_nothing(place: Place, models: Models) -> None:
+    scenario = Scenario(place)
+    generation = await scenario.apply(await models.uri("endless", loadSeconds=600))
+    await scenario.wait_for(scenario.releases, bool, "release")
+    await scenario.temporal("workflow", "cancel")
+    await scenario.wait_phase(Phase.ROLLED_BACK, generation)
+    await check_nothing_left(scenario)
+
+
+async def test_reset_of_a_running_run_takes_over_and_an_old_one_becomes_the_newest_generation(
+    place: Place, models: Models
+) -> None:
+    scenario, _ = await serve_first(place, models)
+    (oldest,) = await scenario.runs()
+    uri = await models.uri("loads", loadSeconds=LOAD_SECONDS)
+    generation = await scenario.apply(uri, annotations={"plnt.work/bake-seconds": "1"})
+    status = await scenario.wait_phase(Phase.DEPLOYING, generation)
+    await scenario.temporal("workflow", "reset", "-t", "FirstWorkflowTask", "--reason", "retry")
+    await scenario.wait_status(
+        lambda seen: seen["workflowRunId"] != status["workflowRunId"] and seen["phase"] == Phase.DEPLOYING, 60, "retry"
+    )
+    await scenario.temporal("workflow", "reset", "-r", oldest, "-t", "FirstWorkflowTask", "--reason", "retry")
+    overtaken = (await scenario.status())["workflowRunId"]
+    status = await wait_ready_by_another_run(scenario, generation, str(overtaken))
+    runs = await scenario.runs()
+    assert len(runs) == 4
+    assert status["workflowRunId"] == runs[0]
+    (release,) = await scenario.releases()
+    assert await read_weights(scenario) == {release: 100}
+    assert [await read_closing(scenario, run) for run in runs[:3]] == ["COMPLETED", "TERMINATED", "TERMINATED"]
+
+
+async def test_terminated_run_is_repaired_by_the_bridge(place: Place, models: Models) -> None:
+    scenario, first = await serve_first(place, models)
+    generation = await scenario.apply(await models.uri("other"), annotations=LONG_BAKE)
+    await wait_baking(scenario)
+    lost = str((await scenario.status())["workflowRunId"])
+    await scenario.temporal("workflow", "terminate", "--reason", "test")
+    assert first in await scenario.releases()
+    await scenario.kubectl("annotate", "--overwrite", "workflowrun", scenario.name, "plnt.work/bake-seconds=1")
+    await wait_ready_by_another_run(scenario, generation, lost)
+    (release,) = await scenario.releases()
+    assert await read_weights(scenario) == {release: 100}
+
+
+async def test_terminated_run_is_repaired_by_the_resync_alone(place: Place, models: Models) -> None:
+    scenario = Scenario(place)
+    generation = await scenario.apply(await models.uri("loads", loadSeconds=LOAD_SECONDS))
+    lost = str((await scenario.wait_phase(Phase.DEPLOYING, generation))["workflowRunId"])
+    await scenario.temporal("workflow", "terminate", "--reason", "test")
+    await wait_ready_by_another_run(scenario, generation, lost)
+    assert len(await scenario.releases()) == 1
+
+
+async def test_bare_signals_wedge_nothing_and_a_bare_start_is_a_run_again_that_sees_changed_content(
+    place: Place, models: Models
+) -> None:
+    scenario = Scenario(place)
+    uri = await models.uri("rewritten")
+    generation = await scenario.apply(uri, annotations={"plnt.work/pause": "", "plnt.work/bake-seconds": "1"})
+    await scenario.wait_status(lambda seen: reason(seen, "Reconciling") == "Paused", 60, "pause")
+    await scenario.temporal("workflow", "signal", "--name", "desired_changed")
+    await scenario.temporal("workflow", "signal", "--name", "desired_changed", "--input", '"a word"')
+    await scenario.temporal("workflow", "signal", "--name", "granted")
+    await scenario.kubectl("annotate", "workflowrun", scenario.name, "plnt.work/pause-")
+    status = await scenario.wait_phase(Phase.READY, generation)
+    (before,) = await scenario.releases()
+    await models.change("rewritten", megabytes=3)
+    await scenario.temporal(
+        "workflow", "signal-with-start", "--type", "Rollout", "--task-queue", "plnt-control",
+        "--signal-name", "desired_changed",
+    )  # fmt: skip
+    await wait_ready_by_another_run(scenario, generation, str(status["workflowRunId"]))
+    (after,) = await scenario.releases()
+    assert after != before
+
+
+async def test_batch_cancel_by_search_attribute_reaches_each_run_of_the_query(place: Place, models: Models) -> None:
+    uri = await models.uri("good")
+    paused = [Scenario(place, name) for name in ("one", "two")]
+    for scenario in paused:
+        await scenario.apply(uri, annotations={"plnt.work/pause": ""})
+    other = Scenario(place, "other")
+    await other.apply(uri)
+    await other.wait_phase(Phase.READY, 1)
+    for scenario in paused:
+        await scenario.wait_status(lambda seen: reason(seen, "Reconciling") == "Paused", 60, "pause")
+    query = f"PlntNamespace = '{place.namespace}' AND PlntPhase = 'Validating' AND ExecutionStatus = 'Running'"
+
+    async def count() -> int:
+        return int(json.loads(await run_temporal(place, "workflow", "count", "-q", query, "-o", "json"))["count"])
+
+    await other.wait_for(count, lambda found: found == 2, "two runs in the query")
+    await run_temporal(place, "workflow", "cancel", "-q", query, "--reason", "batch", "--yes")
+    for scenario in paused:
+        await scenario.wait_phase(Phase.ROLLED_BACK, 1)
+    assert (await other.status())["phase"] == Phase.READY
+
+
+async def test_promotion_waits_until_a_person_types_what_the_condition_says(place: Place, models: Models) -> None:
+    scenario, first = await serve_first(place, models)
+    annotations = {"plnt.work/approve": "1", "plnt.work/bake-seconds": "1"}
+    generation = await scenario.apply(await models.uri("other"), annotations=annotations)
+    status = await scenario.wait_status(lambda seen: reason(seen, "Promoted") == "AwaitingApproval", 60, "hold")
+    assert (status["phase"], len(await read_weights(scenario))) == (Phase.SMOKE_TESTING, 2)
+    said = next(c["message"] for c in status["conditions"] if c["type"] == "Promoted")
+    typed = said.split("to promote: kubectl ", 1)[1]
+    await place.sandbox.kubectl(*typed.split())
+    await scenario.wait_phase(Phase.READY, generation)
+    assert first not in await scenario.releases()
+
+
+def reason(status: dict[str, object], kind: str) -> str:
+    """Give the reason of a condition; empty when it is not there."""
+    conditions = status.get("conditions", [])
+    assert isinstance(conditions, list)
+    return next((str(c["reason"]) for c in conditions if c["type"] == kind), "")
