@@ -1,7 +1,7 @@
 """The gpu pool: how nodes name a GPU class, how many are free, and the way into and out of a class's line."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -39,9 +39,10 @@ _OPEN = frozenset(
 class Gpu:
     """Activities of the gpu pool."""
 
-    def __init__(self, api: Kube, mapped: dict[str, GpuClass]) -> None:
+    def __init__(self, api: Kube, mapped: dict[str, GpuClass], memory: Mapping[str, float] | None = None) -> None:
         self._kube = api
         self._mapped = mapped
+        self._memory = memory or {}
 
     @implements(RESOLVE_CLASS)
     async def resolve_class(self, request: ResolveClass) -> GpuClass:
@@ -55,7 +56,7 @@ class Gpu:
         chosen = classes.choose_class(request.gpu_class, self._mapped, nodes, extended)
         if _is_counted(chosen.resource_name, nodes) or chosen.resource_name not in extended:
             classes.check_room(request, chosen, nodes)
-        return chosen
+        return classes.add_memory(request.gpu_class, chosen, nodes, self._memory)
 
     @implements(JOIN_LINE)
     async def join_line(self, request: Join) -> Done:
@@ -146,5 +147,5 @@ async def open_pool(settings: PoolSettings) -> AsyncIterator[list[Callable[..., 
     """
     mapped = classes.read_class_map(settings.gpu_classes)
     async with kube.connect() as api:
-        pool = Gpu(api, mapped)
+        pool = Gpu(api, mapped, settings.gpu_memory_gib)
         yield [pool.resolve_class, pool.join_line, pool.leave_line, pool.count_free]

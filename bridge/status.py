@@ -3,11 +3,12 @@
 import logging
 import secrets
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from plnt.clients.kube import EVENTS, WORKFLOW_RUNS, Kube, Object
 from plnt.errors import AccessDenied, ApiUnavailable, Conflict, NotFound, PlntError
 from plnt.model import names
-from plnt.model.status import Phase, PhaseReport, StatusWrite, StatusWritten
+from plnt.model.status import ConditionType, Phase, PhaseReport, StatusWrite, StatusWritten
 from plnt.model.status_patch import Status, build_status, is_written
 from plnt.steps import WRITE_STATUS, implements
 
@@ -17,6 +18,14 @@ MAX_READS = 5
 """Reads of one attempt before a conflict is left to the step's own retries."""
 MAX_NOTE_BYTES = 1000
 """Longest note of an event: the API server refuses more than 1 kB."""
+
+
+class News(NamedTuple):
+    """What an event tells."""
+
+    reason: str
+    note: str
+    is_warning: bool
 
 
 class StatusActivities:
@@ -65,17 +74,17 @@ class StatusActivities:
             )
         except (Conflict, NotFound):
             return None
-        if report.phase != (live.get("status") or {}).get("phase"):
-            await self._record_event(live, report, now)
+        for news in list_news(live.get("status") or {}, report):
+            await self._record_event(live, news, now)
         return StatusWritten(live_uid=uid, at=now)
 
-    async def _record_event(self, live: Object, report: PhaseReport, now: datetime) -> None:
-        """Record the new phase for ``kubectl describe``; events are a story, never the truth, so a failure passes."""
-        event = _event(live, report, now, self._instance)
+    async def _record_event(self, live: Object, news: News, now: datetime) -> None:
+        """Record news for ``kubectl describe``; events are a story, never the truth, so a failure passes."""
+        event = _event(live, news, now, self._instance)
         try:
             await self._kube.create(EVENTS, live["metadata"]["namespace"], event)
         except PlntError as error:
-            logger.info("event not recorded", extra={"run": report.uid, "error": str(error)})
+            logger.info("event not recorded", extra={"run": live["metadata"]["uid"], "error": str(error)})
 
 
 def _patch(live: Object, status: Status) -> Object:
@@ -88,10 +97,24 @@ def _patch(live: Object, status: Status) -> Object:
     }
 
 
-def _event(live: Object, report: PhaseReport, now: datetime, instance: str) -> Object:
+def list_news(before: Status, report: PhaseReport) -> list[News]:
+    """Give what a report says that the status before it did not: another phase, a runtime that is given up."""
+    news = []
+    if report.phase != before.get("phase"):
+        bad = report.phase in {Phase.FAILED, Phase.ROLLED_BACK}
+        usual = f"generation {report.generation}: {report.phase.value}"
+        news.append(News(report.phase.value, report.last_error if bad and report.last_error else usual, bad))
+    known = {condition["type"] for condition in before.get("conditions") or []}
+    news += [
+        News(condition.type.value, condition.message, is_warning=True)
+        for condition in report.conditions
+        if condition.type is ConditionType.RUNTIME_DEPRECATED and condition.type not in known
+    ]
+    return news
+
+
+def _event(live: Object, news: News, now: datetime, instance: str) -> Object:
     meta = live["metadata"]
-    bad = report.phase in {Phase.FAILED, Phase.ROLLED_BACK}
-    note = report.last_error if bad and report.last_error else f"generation {report.generation}: {report.phase.value}"
     return {
         "apiVersion": EVENTS.api,
         "kind": "Event",
@@ -103,10 +126,10 @@ def _event(live: Object, report: PhaseReport, now: datetime, instance: str) -> O
             "name": meta["name"],
             "uid": meta["uid"],
         },
-        "type": "Warning" if bad else "Normal",
-        "reason": report.phase.value,
+        "type": "Warning" if news.is_warning else "Normal",
+        "reason": news.reason,
         "action": "Rollout",
-        "note": note.encode()[:MAX_NOTE_BYTES].decode(errors="ignore"),
+        "note": news.note.encode()[:MAX_NOTE_BYTES].decode(errors="ignore"),
         "reportingController": f"{names.GROUP}/bridge",
         "reportingInstance": instance[:128],
         "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),

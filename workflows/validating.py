@@ -9,6 +9,7 @@ from plnt.model import messages as m
 from plnt.model import names
 from plnt.model.checks import check_desired
 from plnt.model.extra_values import check_values
+from plnt.model.fit import judge_fit
 from plnt.model.revision import pods_digest
 from plnt.model.status import Phase
 from plnt.steps import (
@@ -131,7 +132,11 @@ def is_in_place(attempt: Attempt) -> bool:
 
 
 async def resolve(attempt: Attempt) -> tuple[m.GpuClass, m.PlanRef]:
-    """Resolve GPU class and source at the same time; the first failure ends both."""
+    """Resolve GPU class and source at the same time; the first failure ends both.
+
+    Raises:
+        SpecInvalid: the model cannot be loaded on that many GPUs of the class.
+    """
     spec = attempt.desired.spec
     by_class = m.ResolveClass(
         ref=attempt.ref,
@@ -149,7 +154,11 @@ async def resolve(attempt: Attempt) -> tuple[m.GpuClass, m.PlanRef]:
         attempt.take(RESOLVE_CLASS, by_class, summary=f"find nodes that offer {spec.resources.gpu_class}"),
         attempt.take(RESOLVE_SOURCE, by_source, summary=f"pin {spec.model.storage_uri} to a plan"),
     )
-    attempt.note(accepted=True, plan=plan)
+    values = attempt.world.values
+    fit = judge_fit(spec, plan, gpu_class, values.request_tokens if values else 0)
+    if fit.fault:
+        raise SpecInvalid(fit.fault)
+    attempt.note(accepted=True, plan=plan, warnings=fit.warnings)
     return gpu_class, plan
 
 

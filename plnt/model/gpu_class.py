@@ -15,6 +15,8 @@ SHARED_RESOURCE = "nvidia.com/gpu"
 """Resource name of NVIDIA's device plugin for every model of GPU."""
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 """Label that GPU feature discovery writes, such as ``NVIDIA-H100-80GB-HBM3``."""
+MEMORY_LABEL = "nvidia.com/gpu.memory"
+"""Label that GPU feature discovery writes: memory of one GPU, in MiB."""
 MAP_SETTING = "PLNT_GPU_CLASSES"
 
 _NO_WHOLE_GPU = re.compile(r"-SHARED|-MIG-")
@@ -72,6 +74,16 @@ def choose_class(
             tolerations=_usual_tolerations(SHARED_RESOURCE),
         )
     raise GpuClassUnknown(_describe_unknown(wanted, mapped, nodes))
+
+
+def add_memory(wanted: str, chosen: GpuClass, nodes: Iterable[Node], table: Mapping[str, float]) -> GpuClass:
+    """Add the memory of one GPU: the administrator's word, else the most that a node of the class is labelled with."""
+    if wanted in table:
+        return chosen.model_copy(update={"memory_mib": int(table[wanted] * 1024)})
+    labels = [node.labels.get(MEMORY_LABEL, "") for node in nodes if _could_run(node, chosen)]
+    if not labels or not all(label.isdecimal() for label in labels):
+        return chosen
+    return chosen.model_copy(update={"memory_mib": max(map(int, labels))})
 
 
 def check_room(request: ResolveClass, gpu_class: GpuClass, nodes: Iterable[Node]) -> None:

@@ -6,7 +6,7 @@ from plnt.model.desired import Desired
 from plnt.model.message import Message
 from plnt.model.messages import AutoscalingState, PlanRef, SmokeReport, Tree
 from plnt.model.status import TERMINAL_PHASES, Condition, ConditionStatus, ConditionType, Phase, PhaseReport
-from plnt.model.workflow_run import Spec
+from plnt.model.workflow_run import Runtime, Spec
 
 PENDING = "Pending"
 UNCHANGED = "Unchanged"
@@ -18,6 +18,12 @@ AWAITING_APPROVAL = "AwaitingApproval"
 
 _TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
 _MEBI = 2**20
+_DEPRECATED = {
+    Runtime.TGI: (
+        "Text Generation Inference has been archived by its makers in 2026 and gets no fixes: it still works, but plan"
+        " to set spec.runtime to vllm or sglang"
+    )
+}
 
 
 class Failure(Message):
@@ -39,6 +45,8 @@ class Facts(Message):
     endpoint_known: bool = False
     revision: str = ""
     accepted: bool = False
+    warnings: list[str] = []
+    """What may go wrong although the spec is accepted, one line each."""
     plan: PlanRef | None = None
     tree: Tree | None = None
     gpus: int = 0
@@ -88,6 +96,7 @@ def build_conditions(spec: Spec, facts: Facts) -> list[Condition]:
     found = [
         _ready(facts),
         _accepted(facts),
+        *_deprecated(spec),
         *(_unchanged(facts) if facts.unchanged else _stages(spec, facts)),
         _autoscaling(facts),
         _reconciling(facts),
@@ -145,8 +154,16 @@ def _ready(facts: Facts) -> Condition:
 
 def _accepted(facts: Facts) -> Condition:
     if facts.accepted:
+        if facts.warnings:
+            return _true(ConditionType.ACCEPTED, "ValidWithWarnings", "; ".join(facts.warnings))
         return _true(ConditionType.ACCEPTED, "Valid", "spec and annotations can be honoured")
     return _condition(ConditionType.ACCEPTED, _UNKNOWN, "Validating", "spec, source and GPU class are being checked")
+
+
+def _deprecated(spec: Spec) -> list[Condition]:
+    """Give the condition of a runtime that its makers gave up; it still works, so nothing else changes."""
+    said = _DEPRECATED.get(spec.runtime)
+    return [_true(ConditionType.RUNTIME_DEPRECATED, "ArchivedUpstream", said)] if said else []
 
 
 def _unchanged(facts: Facts) -> list[Condition]:

@@ -28,6 +28,8 @@ class ConditionType(StrEnum):
 
     READY = "Ready"
     ACCEPTED = "Accepted"
+    RUNTIME_DEPRECATED = "RuntimeDeprecated"
+    """Only where the runtime's makers have given it up."""
     WEIGHTS_READY = "WeightsReady"
     WEIGHTS_VERIFIED = "WeightsVerified"
     GPUS_RESERVED = "GPUsReserved"

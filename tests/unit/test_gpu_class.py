@@ -4,7 +4,15 @@ import pytest
 
 from plnt.errors import GpuClassUnknown, SpecInvalid
 from plnt.model.desired import Ref
-from plnt.model.gpu_class import PRODUCT_LABEL, SHARED_RESOURCE, check_room, choose_class, read_class_map
+from plnt.model.gpu_class import (
+    MEMORY_LABEL,
+    PRODUCT_LABEL,
+    SHARED_RESOURCE,
+    add_memory,
+    check_room,
+    choose_class,
+    read_class_map,
+)
 from plnt.model.messages import GpuClass, ResolveClass, Toleration
 from plnt.model.node import Node, Taint
 
@@ -102,3 +110,13 @@ def test_pod_that_an_empty_node_could_hold_passes_even_when_the_node_is_away() -
 def test_class_that_no_node_would_let_in_is_unknown(gpu_class: GpuClass, nodes: list[Node]) -> None:
     with pytest.raises(GpuClassUnknown, match="no node offers"):
         check_room(ask(), gpu_class, nodes)
+
+
+@pytest.mark.parametrize(
+    ("labels", "table", "mib"),
+    [(["81559", "40960"], {}, 81_559), (["81559", ""], {}, 0), ([""], {H100: 80.0}, 81_920), ([], {}, 0)],
+    ids=["largest label", "a node without a label", "table", "no node"],
+)
+def test_memory_of_a_gpu_is_the_tables_or_the_labels(labels: list[str], table: dict[str, float], mib: int) -> None:
+    nodes = [node(H100, 8, labels={MEMORY_LABEL: label} if label else {}) for label in labels]
+    assert add_memory(H100, GpuClass(resource_name=H100), nodes, table).memory_mib == mib

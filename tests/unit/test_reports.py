@@ -2,7 +2,7 @@
 
 import pytest
 
-from plnt.model.messages import PlanRef, SmokeReport, Tree
+from plnt.model.messages import AutoscalingState, PlanRef, SmokeReport, Tree
 from plnt.model.reports import Facts, Failure, blame, build_conditions, build_report
 from plnt.model.status import ConditionType, Phase
 from tests.fakes.steps import make_desired, make_spec
@@ -19,8 +19,19 @@ def read(facts: Facts, kind: ConditionType) -> tuple[str, str, str]:
 
 @pytest.mark.parametrize("phase", list(Phase))
 def test_every_phase_reports_every_condition_once(phase: Phase) -> None:
+    usual = [kind for kind in ConditionType if kind is not ConditionType.RUNTIME_DEPRECATED]
     for facts in (Facts(phase=phase), Facts(phase=phase, failure=FAILURE), Facts(phase=phase, unchanged=True)):
-        assert [one.type for one in build_conditions(make_spec(), facts)] == list(ConditionType)
+        assert [one.type for one in build_conditions(make_spec(), facts)] == usual
+        given_up = build_conditions(make_spec(runtime="tgi"), facts)
+        assert [one.type for one in given_up] == list(ConditionType)
+
+
+def test_accepted_spec_with_warnings_says_them() -> None:
+    assert read(Facts(accepted=True, warnings=["memory is tight", "odd heads"]), ConditionType.ACCEPTED) == (
+        "True",
+        "ValidWithWarnings",
+        "memory is tight; odd heads",
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,10 +66,11 @@ def test_conditions_hold_the_numbers() -> None:
     assert read(facts, ConditionType.PROMOTED)[2] == "weights: 0ddba11e 80 %, badc0de0 20 %"
 
 
-def test_wanted_autoscaling_is_said_not_to_be_built() -> None:
-    spec = make_spec(autoscaling__targetTokensPerSecond=1500)
-    found = next(c for c in build_conditions(spec, Facts()) if c.type is ConditionType.AUTOSCALING_READY)
-    assert (found.status.value, found.reason) == ("False", "NotBuilt")
+def test_autoscaling_is_told_as_it_was_settled_and_pending_before() -> None:
+    assert read(Facts(), ConditionType.AUTOSCALING_READY)[:2] == ("False", "Pending")
+    state = AutoscalingState(ready=True, reason="Autoscaling", message="1 to 4 pods")
+    told = read(Facts(autoscaling=state), ConditionType.AUTOSCALING_READY)
+    assert told == ("True", "Autoscaling", "1 to 4 pods")
 
 
 def test_undo_is_told_while_the_phase_stays() -> None:
