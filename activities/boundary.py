@@ -34,7 +34,8 @@ class _Translating(ActivityInboundInterceptor):
         except PlntError as error:
             logger.warning("step failed", extra=_facts(error.reason, str(error)))
             await report_progress("", last_error=f"{error.reason}: {error}")
-            raise _application_error(error) from error
+            # Without its causes: foreign texts may hold signed URLs, and the history is open to many.
+            raise _application_error(error) from None
         except Exception as error:
             logger.exception("step met a bug", extra=_facts(INTERNAL_ERROR, type(error).__name__))
             text = f"{INTERNAL_ERROR}: {type(error).__name__}; see the worker's log"
