@@ -16,6 +16,7 @@ from plnt.model.desired import Desired, Policy
 from plnt.model.options import Options
 from tests.fakes.rollouts import Rollouts, running_rollouts
 from tests.fakes.steps import Fault, make_desired, make_spec, serving_world
+from tests.replay.commands import BASELINE, read_commands
 
 FOLDER = Path(__file__).parent / "histories"
 NEXT_MODEL = make_spec(model__storageUri="s3://models/next", replicas__min=2)
@@ -131,6 +132,7 @@ SCENES = (
 async def record() -> None:
     """Play every scene and write what the server kept."""
     FOLDER.mkdir(exist_ok=True)
+    BASELINE.write_text(json.dumps(read_commands(), indent=1) + "\n")
     async with running_rollouts() as rollouts:
         for play in SCENES:
             scene = play.__name__.removeprefix("play_").replace("_", "-")

@@ -1,0 +1,90 @@
+"""A sample of what `make chaos` does in full: kills at moments of a rollout, and outages of both servers."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+
+from plnt.model.status import Phase
+from plnt.sandbox.cluster import open_kube
+from plnt.sandbox.programs import Programs
+from plnt.sandbox.running import Sandbox, running_sandbox
+from tests.chaos.kills import SETTINGS, Cell, Subject, play, serve_first, strike, upload, wait_end, wait_moment
+from tests.chaos.world import wait_settled
+from tests.e2e.place import Place, make_place
+from tests.e2e.scenario import Scenario
+
+CELLS = (
+    Cell("bridge", "Pending"),
+    Cell("control", "Validating"),
+    Cell("weights", "PullingWeights"),
+    Cell("etcd", "Deploying"),
+    Cell("deploy", "Deploying"),
+    Cell("temporal", "SmokeTesting"),
+    Cell("promote", "Promoting"),
+    Cell("kube-apiserver", "Promoting"),
+    Cell("control", "undo"),
+)
+OUTAGE_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+async def tough_sandbox(tmp_path_factory: pytest.TempPathFactory, programs: Programs) -> AsyncIterator[Sandbox]:
+    async with running_sandbox(tmp_path_factory.mktemp("tough"), programs, overrides=SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def place(tough_sandbox: Sandbox) -> AsyncIterator[Place]:
+    async with open_kube(tough_sandbox.kubeconfig) as kube:
+        yield await make_place(tough_sandbox, kube, "chaos")
+
+
+@pytest.fixture(scope="module")
+async def subject(place: Place) -> Subject:
+    return await serve_first(place)
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+async def test_rollout_ends_as_it_should_when_a_process_is_killed(subject: Subject, cell: Cell) -> None:
+    await play(subject, cell)
+
+
+@pytest.mark.parametrize(
+    ("server", "moment"), [("temporal", Phase.PULLING_WEIGHTS), ("kube-apiserver", Phase.DEPLOYING)]
+)
+async def test_rollout_goes_on_after_an_outage_of_half_a_minute(subject: Subject, server: str, moment: Phase) -> None:
+    scenario = subject.scenario
+    generation = await scenario.apply(await upload(subject.place.sandbox, 24))
+    await wait_moment(scenario, generation, moment)
+    await strike(subject.place.sandbox, server, OUTAGE_SECONDS)
+    await wait_end(scenario, Phase.READY, generation)
+    await wait_settled(subject.place)
+    subject.serving = await scenario.releases()
+    assert len(subject.serving) == 1
+
+
+async def test_paused_pull_shows_as_such_and_goes_on_when_it_is_unpaused(place: Place) -> None:
+    scenario = Scenario(place, "held")
+    await scenario.apply(await upload(place.sandbox, 64))
+    await scenario.wait_phase(Phase.PULLING_WEIGHTS, 1)
+    await scenario.temporal("activity", "pause", "--activity-id", "pull-weights")
+    await scenario.wait_for(
+        lambda: scenario.temporal("workflow", "describe", "-o", "json"),
+        lambda said: '"paused": true' in said.lower(),
+        "pause",
+    )
+    await scenario.temporal("activity", "unpause", "--activity-id", "pull-weights")
+    await scenario.wait_phase(Phase.READY, 1)
+
+
+async def test_rollout_waits_for_a_pool_that_is_gone_and_goes_on_when_it_is_back(subject: Subject) -> None:
+    scenario, sandbox = subject.scenario, subject.place.sandbox
+    await sandbox.supervisor.stop("deploy", signal.SIGKILL)
+    generation = await scenario.apply(await upload(sandbox, 2))
+    await wait_moment(scenario, generation, Phase.VALIDATING)
+    await asyncio.sleep(3)
+    sandbox.supervisor.resume("deploy")
+    await wait_end(scenario, Phase.READY, generation)
+    subject.serving = await scenario.releases()
