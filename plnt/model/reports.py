@@ -20,8 +20,8 @@ _TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, Condition
 _MEBI = 2**20
 _DEPRECATED = {
     Runtime.TGI: (
-        "Text Generation Inference has been archived by its makers in 2026 and gets no fixes: it still works, but plan"
-        " to set spec.runtime to vllm or sglang"
+        "Text Generation Inference was archived by its makers in 2026 and gets no fixes: it still works, but plan to"
+        " set spec.runtime to vllm or sglang"
     )
 }
 
