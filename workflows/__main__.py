@@ -23,6 +23,7 @@ from plnt.settings import ControlSettings, SettingsInvalid
 from plnt.steps import Queue
 from workflows.gpu_pool import GpuPool
 from workflows.rollout import Rollout
+from workflows.versioned import PinnedRollout, UpgradedGpuPool
 
 
 def sandbox() -> SandboxedWorkflowRunner:
@@ -37,7 +38,7 @@ def build_worker(client: Client, settings: ControlSettings) -> Worker:
     return Worker(
         client,
         task_queue=Queue.CONTROL,
-        workflows=[Rollout, GpuPool],
+        workflows=[PinnedRollout, UpgradedGpuPool] if settings.worker_deployment else [Rollout, GpuPool],
         workflow_runner=sandbox(),
         max_concurrent_workflow_tasks=settings.workflow_slots,
         deployment_config=_version(settings),

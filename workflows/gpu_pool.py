@@ -4,7 +4,6 @@ from collections import deque
 from contextlib import suppress
 
 from temporalio import workflow
-from temporalio.common import VersioningBehavior
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from plnt.model import line as lines
@@ -17,7 +16,7 @@ from workflows.outbox import Outbox
 from workflows.run_step import explain, run_step
 
 
-@workflow.defn(name="GpuPool", versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
+@workflow.defn(name="GpuPool")
 class GpuPool:
     """Lives for ever. Handlers have defaults, so that a bare signal from the command line cannot wedge it."""
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import NoReturn
 
 from temporalio import workflow
-from temporalio.common import VersioningBehavior
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
 from plnt.errors import PlntError, RollbackIncomplete, SpecInvalid
@@ -56,7 +55,7 @@ async def roll_out(attempt: Attempt) -> None:
     await promote(attempt, tree)
 
 
-@workflow.defn(name="Rollout", versioning_behavior=VersioningBehavior.PINNED)
+@workflow.defn(name="Rollout")
 class Rollout:
     """Signals only say "look": the WorkflowRun itself is read again by a step."""
 
