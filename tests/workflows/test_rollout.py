@@ -49,7 +49,7 @@ async def test_first_rollout_stays_small_and_tells_what_it_does(rollouts: Rollou
     assert condition(ended.last, ConditionType.SMOKE_PASSED)[2] == (
         "3 prompts, TTFT p50 180.0 ms (budget 250 ms), TPOT p50 22.0 ms"
     )
-    assert {one.type for one in ended.last.conditions} == set(ConditionType)
+    assert {one.type for one in ended.last.conditions} == set(ConditionType) - {ConditionType.RUNTIME_DEPRECATED}
     details = (await rollouts.handle("small").query("__temporal_workflow_metadata")).current_details
     assert "TTFT p50 180.0 ms" in details
     assert "**Ready**" in details
