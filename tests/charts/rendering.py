@@ -62,9 +62,9 @@ def read_engine(objects: Objects) -> dict[str, Any]:
     return engine
 
 
-def make_values(runtime: Runtime, quantization: Quantization, *, online: bool, extra: bool) -> dict[str, Any]:
-    """Give the values of a release of plnt; ``online``: the weights are quantized while they load."""
-    request = InstallRelease(
+def make_request(runtime: Runtime, quantization: Quantization, *, online: bool) -> InstallRelease:
+    """Give what the workflow asks the deploy pool for; ``online``: the weights are quantized while they load."""
+    return InstallRelease(
         ref=Ref(namespace="default", name="llama-3.1-70b"),
         base="llama-3-1-70b",
         release="llama-3-1-70b-0a1b2c3d",
@@ -84,7 +84,11 @@ def make_values(runtime: Runtime, quantization: Quantization, *, online: bool, e
         tree=Tree(digest="d" * 64, bytes=1, proof="sha256", online_quantization=online),
         replicas=1,
     )
-    own = render_values(request, VOLUME)
+
+
+def make_values(runtime: Runtime, quantization: Quantization, *, online: bool, extra: bool) -> dict[str, Any]:
+    """Give the values of a release of plnt."""
+    own = render_values(make_request(runtime, quantization, online=online), VOLUME)
     return merge_values(own, {**COMMON_EXTRA, **EXTRA[runtime]}) if extra else own
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from plnt.model import names
 from plnt.model.status import ConditionStatus, Phase
-from plnt.model.workflow_run import Spec
+from plnt.model.workflow_run import Runtime, Spec
 
 ROOT = Path(__file__).parents[2]
 CRD: dict[str, Any] = yaml.safe_load((ROOT / "plnt/operators/crds/workflowrun.yaml").read_text())
@@ -98,6 +98,13 @@ def test_field_is_described_and_bounded(path: str, field: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_example_fits_the_schema(path: Path) -> None:
-    manifest = yaml.safe_load(path.read_text())
+    (manifest,) = (one for one in yaml.safe_load_all(path.read_text()) if one["kind"] == names.KIND)
     jsonschema.Draft202012Validator(SCHEMA).validate(manifest)
     Spec.model_validate(manifest["spec"])
+
+
+def test_examples_hold_every_runtime() -> None:
+    shown = {
+        one["spec"]["runtime"] for path in EXAMPLES for one in yaml.safe_load_all(path.read_text()) if "spec" in one
+    }
+    assert shown == set(Runtime)
