@@ -1,5 +1,7 @@
 """Requests to install a release, as any legal WorkflowRun may make them."""
 
+from collections.abc import Sequence
+
 from hypothesis import strategies as st
 
 from plnt.model import names
@@ -36,8 +38,8 @@ _POLICY = st.builds(Policy, drain_seconds=st.integers(0, 3600), startup_budget_s
 
 
 @st.composite
-def install_requests(draw: st.DrawFn) -> InstallRelease:
-    """Draw a request."""
+def install_requests(draw: st.DrawFn, runtimes: Sequence[Runtime] = tuple(Runtime)) -> InstallRelease:
+    """Draw a request for one of ``runtimes``."""
     name = draw(st.from_regex(r"[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?(\.[a-z0-9]{1,9})?", fullmatch=True))
     base = names.base_name(name)
     revision = draw(st.from_regex(r"[0-9a-f]{8}", fullmatch=True))
@@ -47,7 +49,7 @@ def install_requests(draw: st.DrawFn) -> InstallRelease:
         base=base,
         release=names.release_name(base, revision),
         revision=revision,
-        spec=Spec(runtime=Runtime.VLLM, model=model, resources=draw(_RESOURCES)),
+        spec=Spec(runtime=draw(st.sampled_from(runtimes)), model=model, resources=draw(_RESOURCES)),
         options=Options(labels=draw(st.dictionaries(st.just("kueue.x-k8s.io/queue-name"), LABEL))),
         policy=draw(_POLICY),
         gpu_class=draw(_GPU_CLASS),
