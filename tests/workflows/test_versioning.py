@@ -37,7 +37,7 @@ async def set_current(rollouts: Rollouts, build: str) -> None:
         _, errors = await process.communicate()
         if process.returncode == 0:
             return
-        assert b"not found" in errors.lower(), errors.decode()
+        assert b"found" in errors, errors.decode()
 
 
 async def read_version(rollouts: Rollouts, name: str, run_id: str = "") -> tuple[int, str]:
