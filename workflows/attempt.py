@@ -27,6 +27,10 @@ _SPARE_TIME = timedelta(minutes=5)
 """Time for retries on top of one full attempt, before a step that may not fail is shown as stalled."""
 
 
+class HistoryFull(Exception):
+    """The run has retried for so long that it is to go on with an empty history."""
+
+
 class Attempt:
     """The state that the phases share; they run one after the other, so nothing here is locked."""
 
@@ -125,6 +129,7 @@ class Attempt:
         Raises:
             asyncio.CancelledError: the attempt was stopped meanwhile.
             ActivityError: the step failed before the point of no return.
+            HistoryFull: it failed for so long that the server asks for a new history.
         """
         pause = _FIRST_PAUSE_SECONDS
         while True:
@@ -135,6 +140,8 @@ class Attempt:
                 if not self.past_return:
                     raise
                 self.report(stalled=True, failure=explain(error))
+                if workflow.info().is_continue_as_new_suggested():
+                    raise HistoryFull from error
                 await workflow.sleep(pause, summary=f"pause before {step.name} is tried again")
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             else:

@@ -95,14 +95,16 @@ def _is_settled(attempt: Attempt) -> bool:
 async def finish_promotion(attempt: Attempt) -> None:
     """Let front Service and record follow a revision that an earlier run put at weight 100.
 
-    The record says nothing about its spec, so the next decision about it resolves afresh.
+    The record says nothing about its spec, so the next decision about it resolves afresh. The point of no return was
+    passed by that run, so this too is retried until it is done.
     """
     assert attempt.stable is not None
+    attempt.past_return = True
     desired, stable = attempt.desired, attempt.stable
     record = m.ServingRecord(
         revision=stable.revision, release=stable.name, generation=0, identity="", pods_digest="unknown"
     )
-    await attempt.take(
+    await attempt.insist(
         SETTLE,
         m.Settle(
             ref=attempt.ref,
@@ -114,6 +116,7 @@ async def finish_promotion(attempt: Attempt) -> None:
         ),
         summary="finish the promotion that an earlier run began",
     )
+    attempt.past_return = False
 
 
 def is_in_place(attempt: Attempt) -> bool:

@@ -1,7 +1,7 @@
 """What a test does with rollouts: start, poke, cancel, wait, and look at what was reported."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -189,15 +189,17 @@ class Rollouts:
 
 
 @asynccontextmanager
-async def running_rollouts(*settings: ControlSettings) -> AsyncIterator[Rollouts]:
+async def running_rollouts(*settings: ControlSettings, server: Sequence[str] = ()) -> AsyncIterator[Rollouts]:
     """Real workflow code on a Temporal server of its own, step doubles on every other queue.
 
-    One workflow worker for each of ``settings``; none given = one with the defaults.
+    One workflow worker for each of ``settings``; none given = one with the defaults. ``server`` is dynamic
+    configuration, each ``key=value``.
     """
     fakes = FakeSteps()
     environment = await WorkflowEnvironment.start_local(
         data_converter=pydantic_data_converter,
         dev_server_existing_path=str(TEMPORAL),
+        dev_server_extra_args=[part for value in server for part in ("--dynamic-config-value", value)],
         search_attributes=SEARCH_ATTRIBUTES,
     )
     async with environment as env, AsyncExitStack() as stack:
