@@ -38,7 +38,8 @@ async def validate(attempt: Attempt) -> None:
     faults = check_desired(attempt.desired)
     await survey(attempt, claim=not faults)
     await clean_up(attempt)
-    faults += check_values(attempt.desired.spec, attempt.world.values)
+    if not is_in_place(attempt):
+        faults += check_values(attempt.desired.spec, attempt.world.values)
     if faults:
         raise SpecInvalid("; ".join(faults))
 
@@ -70,7 +71,8 @@ async def survey(attempt: Attempt, *, claim: bool) -> None:
 async def clean_up(attempt: Attempt) -> None:
     """Undo what a terminated or reset run left: traffic to what serves alone, then no other release."""
     world, stable = attempt.world, attempt.stable_revision
-    if world.weights and set(world.weights) != ({stable} if stable else set()):
+    left_canary = bool(world.weights) and set(world.weights) != ({stable} if stable else set())
+    if left_canary:
         await attempt.take(
             WITHDRAW_CANARY,
             m.WithdrawCanary(ref=attempt.ref, base=attempt.base, policy=attempt.desired.policy, stable=stable),
@@ -80,9 +82,12 @@ async def clean_up(attempt: Attempt) -> None:
         await finish_promotion(attempt)
     for release in world.releases:
         if release.revision != stable:
+            # One with ready pods beside what serves may have served until a moment ago.
+            drains = attempt.stable is not None and release.ready > 0 and not left_canary
+            drain = attempt.desired.policy.drain_seconds if drains else 0
             await attempt.take(
                 UNINSTALL_RELEASE,
-                m.ReleaseRequest(ref=attempt.ref, base=attempt.base, release=release.name),
+                m.ReleaseRequest(ref=attempt.ref, base=attempt.base, release=release.name, drain_seconds=drain),
                 summary=f"uninstall {release.name}: an earlier run left it",
             )
 

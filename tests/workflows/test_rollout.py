@@ -183,7 +183,9 @@ async def test_promotion_that_a_killed_run_began_is_finished(rollouts: Rollouts)
     world.releases[f"half-{new}"] = Installed(new, 2)
     world.weights, world.serving = {new: 100}, new
     world.faults["resolve-source"] = Fault(error=AccessDenied("no access"))
-    await rollouts.roll_out("half", make_desired(3, spec=NEXT_MODEL))
+    policy = Policy(drain_seconds=7, gpu_poll_seconds=0.2)
+    await rollouts.roll_out("half", make_desired(3, spec=NEXT_MODEL, policy=policy))
+    assert [arg.drain_seconds for arg in world.taken["uninstall-release"]] == [7], "it served until a moment ago"
     assert (world.selector, world.serving, set(world.releases)) == (new, new, {f"half-{new}"})
 
 
