@@ -7,7 +7,7 @@ CODE := plnt workflows activities bridge
 PYTEST := $(BIN)/pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down status test format lint types imports unit e2e charts chaos record bench lock build clean
+.PHONY: help setup demo up down status test format lint types imports unit e2e charts flags chaos record bench lock build clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | column -t -s "$$(printf '\t')"
@@ -63,6 +63,10 @@ e2e: $(STAMP) ## the whole path on the sandbox
 charts: $(STAMP) ## chart tests alone
 	$(BIN)/plnt build
 	$(PYTEST) tests/charts
+
+flags: ## read vLLM's and SGLang's options anew; PYTHON is one that has their wheels
+	$(PYTHON) -m plnt.sandbox.engine.read_flags vllm
+	$(PYTHON) -m plnt.sandbox.engine.read_flags sglang
 
 chaos: $(STAMP) ## long runs with faults, an hour or more
 	$(PYTEST) tests/chaos --timeout 7200
