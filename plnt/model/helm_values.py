@@ -46,6 +46,7 @@ def render_values(request: InstallRelease, cache_volume: Mapping[str, Any]) -> V
             "memoryGiB": spec.resources.memory_gib,
         },
         "paused": request.replicas == 0,
+        **_metrics(request.policy),
         **_placement(request.gpu_class),
         **_times(request.policy),
     }
@@ -69,6 +70,14 @@ def _placement(gpu_class: GpuClass) -> Values:
         "nodeSelector": dict(gpu_class.node_selector),
         "tolerations": [toleration.model_dump() for toleration in gpu_class.tolerations],
     }
+
+
+def _metrics(policy: Policy) -> Values:
+    """Give the window of the recording rules; the chart's own for the runtime unless the installation has one."""
+    if policy.rate_window_seconds is None:
+        return {}
+    interval = max(1, min(15, policy.rate_window_seconds // 4))
+    return {"metrics": {"windowSeconds": policy.rate_window_seconds, "intervalSeconds": interval}}
 
 
 def _times(policy: Policy) -> Values:
