@@ -34,7 +34,9 @@ def test_wheel_holds_every_chart_and_crd_and_only_the_four_packages(tmp_path: Pa
     crds = {f"plnt/operators/{path}" for path in _tracked("crds")}
     assert charts
     assert crds
-    assert charts | crds <= held
+    platform = {f"plnt/operators/platform/{path.removeprefix('deploy/plnt/')}" for path in _tracked("deploy/plnt")}
+    assert platform
+    assert charts | crds | platform <= held
     assert {name.split("/")[0] for name in held if ".dist-info/" not in name} == PACKAGES
 
 
