@@ -1,7 +1,7 @@
 """What a sandbox's cluster holds before anybody uses it: kinds, users' rights, the mesh's namespace."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,17 @@ from kubernetes_asyncio import client, config
 
 from plnt.clients.kube import Kube, Resource
 from plnt.errors import ApiUnavailable, Conflict, NotFound, PermanentError
+from plnt.resources import platform_chart
 from plnt.sandbox.programs import Programs
 from plnt.sandbox.waiting import wait_until
 
 CRDS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions")
 NAMESPACES = Resource("v1", "namespaces")
 SERVICE_ACCOUNTS = Resource("v1", "serviceaccounts")
-BINDINGS = Resource("rbac.authorization.k8s.io/v1", "clusterrolebindings")
+_KINDS = {
+    "ClusterRole": Resource("rbac.authorization.k8s.io/v1", "clusterroles"),
+    "ClusterRoleBinding": Resource("rbac.authorization.k8s.io/v1", "clusterrolebindings"),
+}
 _CONDITION_SECONDS = 30.0
 
 
@@ -66,32 +70,50 @@ async def ensure(kube: Kube, resource: Resource, body: dict[str, Any], namespace
         await kube.create(resource, namespace, body)
 
 
-async def bind_users(kube: Kube, users: Sequence[str]) -> None:
-    """Give each user every right, by a binding of its own.
+async def grant_roles(kube: Kube, programs: Programs, user_of: Callable[[str], str]) -> None:
+    """Give the product's users exactly the rights that the platform chart gives its accounts.
 
-    The sandbox is one person's: the rights of an installation are the manifests' business.
+    Raises:
+        ClusterUnprepared: the chart cannot be rendered.
     """
-    await asyncio.gather(*(ensure(kube, BINDINGS, _render_binding(user)) for user in users))
+    roles = await render_roles(programs)
+    await asyncio.gather(*(ensure(kube, _KINDS[body["kind"]], _rebind(body, user_of)) for body in roles))
 
 
-def _render_binding(user: str) -> dict[str, Any]:
-    group = "rbac.authorization.k8s.io"
-    return {
-        "apiVersion": BINDINGS.api,
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": user},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-    }
+async def render_roles(programs: Programs) -> list[dict[str, Any]]:
+    """Render the roles and bindings of the platform chart.
+
+    Raises:
+        ClusterUnprepared: helm refused; the message holds what it said.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(str(programs.helm), "template", "plnt-sandbox", str(platform_chart()), "--show-only", "templates/rbac.yaml"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    if process.returncode:
+        raise ClusterUnprepared(f"the platform chart's roles: {err.decode(errors='replace')}")
+    return [body for body in yaml.safe_load_all(out) if body]
 
 
-async def create_namespace(kube: Kube, name: str) -> None:
+def _rebind(body: dict[str, Any], user_of: Callable[[str], str]) -> dict[str, Any]:
+    """Bind to the component's user of the sandbox instead of its account."""
+    if "subjects" not in body:
+        return body
+    user = user_of(body["metadata"]["labels"]["app.kubernetes.io/component"])
+    return {**body, "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]}
+
+
+async def create_namespace(kube: Kube, name: str, labels: Mapping[str, str] | None = None) -> None:
     """Create a namespace and wait for the service account that its pods need.
 
     Raises:
         ClusterUnprepared: the controllers make no service account.
     """
-    await ensure(kube, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    meta = {"name": name, "labels": dict(labels or {})}
+    await ensure(kube, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
 
     async def has_account() -> bool:
         return await kube.find(SERVICE_ACCOUNTS, name, "default") is not None

@@ -78,6 +78,11 @@ class Site:
         return self.state.root / "envoy" / "bootstrap.json"
 
     @property
+    def audit_policy(self) -> Path:
+        """What the API server notes in its audit log."""
+        return self.state.data / "audit-policy.json"
+
+    @property
     def path(self) -> str:
         """PATH with the sandbox's programs first."""
         folders = [self.programs.servers, self.programs.kubectl.parent, self.programs.temporal.parent]

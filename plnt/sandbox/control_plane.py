@@ -1,11 +1,28 @@
 """The Kubernetes control plane's components: the flags of a cluster whose nodes are played."""
 
+from typing import Any
+
 from plnt.sandbox.component import Component, Site, clean_environment
+from plnt.sandbox.product import PRODUCT
 
 
 def list_control_plane(site: Site) -> list[Component]:
     """Give etcd, the API server, the controllers and the scheduler."""
     return [_etcd(site), _apiserver(site), _controllers(site), _scheduler(site)]
+
+
+def render_audit_policy() -> dict[str, Any]:
+    """Render what is noted: who asked for what and what came of it, of the product's users and all pods' accounts."""
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [
+            {"level": "Metadata", "users": [f"plnt-{name}" for name in PRODUCT]},
+            {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+            {"level": "None"},
+        ],
+    }
 
 
 def _etcd(site: Site) -> Component:
@@ -53,6 +70,8 @@ def _apiserver(site: Site) -> Component:
         "--requestheader-username-headers=X-Remote-User",
         f"--proxy-client-cert-file={pki / 'front-proxy.crt'}",
         f"--proxy-client-key-file={pki / 'front-proxy.key'}",
+        f"--audit-policy-file={site.audit_policy}",
+        f"--audit-log-path={site.state.log_of('audit')}",
     )
     ready = f"{site.api}/readyz"
     return Component("kube-apiserver", command, clean_environment(), ready, (port,), waits_for=("etcd",))

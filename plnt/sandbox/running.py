@@ -19,8 +19,10 @@ from plnt.sandbox import cluster, polling, record, seed
 from plnt.sandbox.backing import s3_identities
 from plnt.sandbox.component import Component, Site
 from plnt.sandbox.components import WIDE_USERS, list_components
+from plnt.sandbox.control_plane import render_audit_policy
 from plnt.sandbox.kubeconfig import write_kubeconfig
 from plnt.sandbox.mesh import config as mesh
+from plnt.sandbox.metrics.prepare import register_metrics, write_metrics_files
 from plnt.sandbox.pki import Authority
 from plnt.sandbox.ports import claim_block
 from plnt.sandbox.product import PRODUCT
@@ -147,7 +149,10 @@ def _write_files(site: Site) -> None:
         write_kubeconfig(state.kubeconfig_of(user.removeprefix("plnt-")), site.api, authority, user, group)
     (state.data / "s3").mkdir()
     write_json(state.data / "s3.json", s3_identities())
+    write_json(site.audit_policy, render_audit_policy())
     _write_mesh_files(site)
+    if site.programs.metrics is not None:
+        write_metrics_files(site)
 
 
 def _write_mesh_files(site: Site) -> None:
@@ -232,10 +237,12 @@ async def _fill_cluster(sandbox: Sandbox, reach: Say) -> None:
 
 
 async def _prepare_kinds(sandbox: Sandbox, kube: Kube, istio: list[dict[str, Any]]) -> None:
-    await cluster.bind_users(kube, [user_of(name) for name in PRODUCT])
     await asyncio.gather(
+        cluster.grant_roles(kube, sandbox.programs, user_of),
         sandbox.kubectl("apply", "-f", str(resources.crd_path())),
         *(cluster.ensure(kube, cluster.CRDS, body) for body in istio),
     )
     for resource in (WORKFLOW_RUNS, VIRTUAL_SERVICES):
         await cluster.wait_served(kube, resource)
+    if sandbox.programs.metrics is not None:
+        await register_metrics(sandbox.site, kube)

@@ -19,6 +19,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "e2e" in item.path.parts and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SECONDS))
+    items.sort(key=lambda item: item.path.name == LAST)
+
+
+LAST = "test_99_audit.py"
+"""Looks back on what all the others did."""
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ async def make_place(sandbox: Sandbox, kube: Kube, test: str) -> Place:
     """Make a namespace named after ``test`` and one node with `GPUS` GPUs of its own class."""
     digest = hashlib.sha256(test.encode()).hexdigest()[:6]
     name = re.sub(r"[^a-z0-9]+", "-", test.lower().removeprefix("test_")).strip("-")[:33].rstrip("-") + f"-{digest}"
-    await create_namespace(kube, name)
+    await create_namespace(kube, name, {"pod-security.kubernetes.io/enforce": "baseline"})
     made = Place(name, f"plnt.test/{name}", kube, sandbox)
     made.add_node("a", GPUS)
     return made

@@ -1,0 +1,76 @@
+"""The API server's audit logs of a session: who did what with which right."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PREFIXES = ("plnt-", "system:serviceaccount:plnt-system:plnt-")
+
+
+@dataclass(frozen=True, order=True)
+class Use:
+    """One kind of request of one component."""
+
+    component: str
+    group: str
+    resource: str
+    verb: str
+
+    def __str__(self) -> str:
+        return f"{self.component}: {self.verb} {self.resource}{f'.{self.group}' if self.group else ''}"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request, in the order of the log."""
+
+    use: Use
+    is_forbidden: bool
+    path: str
+
+
+def read_requests(log: Path) -> list[Request]:
+    """Read the product's requests for objects; discovery and the like need no role."""
+    found = []
+    for line in log.read_text().splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # the last line of a log whose server was killed
+        component = _component(event["user"]["username"])
+        reference = event.get("objectRef")
+        if component and reference and "resource" in reference:
+            resource = "/".join(filter(None, (reference["resource"], reference.get("subresource"))))
+            use = Use(component, reference.get("apiGroup", ""), resource, event["verb"])
+            decision = event.get("annotations", {}).get("authorization.k8s.io/decision")
+            found.append(Request(use, decision == "forbid", event["requestURI"]))
+    return found
+
+
+def _component(user: str) -> str:
+    return next((user.removeprefix(prefix) for prefix in PREFIXES if user.startswith(prefix)), "")
+
+
+def find_forbidden(requests: Iterable[Request]) -> list[Request]:
+    """Give the refused requests, less the bridge's own before its role was bound: it starts with the cluster."""
+    forbidden, watched = [], False
+    for request in requests:
+        starts = request.use.component == "bridge" and request.use.resource == "workflowruns"
+        if request.is_forbidden and (watched or not starts):
+            forbidden.append(request)
+        watched = watched or (starts and not request.is_forbidden)
+    return forbidden
+
+
+def list_grants(roles: Iterable[dict[str, Any]]) -> set[Use]:
+    """Give every single grant of the rendered roles."""
+    return {
+        Use(role["metadata"]["labels"]["app.kubernetes.io/component"], group, resource, verb)
+        for role in roles
+        for rule in role.get("rules", ())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
