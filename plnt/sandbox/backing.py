@@ -119,5 +119,5 @@ def list_nodes(site: Site) -> list[Component]:
         *("--port", str(port)),
         *("--range", str(site.block.range)),
     )
-    env = {**clean_environment(), "KUBECONFIG": str(site.state.kubeconfig_of("kubelet"))}
+    env = {**clean_environment(), "PATH": site.path, "KUBECONFIG": str(site.state.kubeconfig_of("kubelet"))}
     return [Component("kubelet", command, env, f"tcp://127.0.0.1:{port}", (port,), waits_for=("kube-apiserver",))]

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib.metadata import version
 
 from plnt.sandbox.engine.command_line import recognise
 
@@ -21,6 +22,8 @@ class Program(StrEnum):
     ENGINE = "engine"
     HOST = "host"
     PAUSE = "pause"
+    PLNT = "plnt"
+    """plnt's own image: its processes as they are, on the address where the pod listens, with helm on PATH."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ _IMAGES = {
     "nvcr.io/nvidia/tensorrt-llm/release": Image(Program.ENGINE, r"1\.3\.0(rc\d+)?"),
     "docker.io/library/busybox": Image(Program.HOST),
     "registry.k8s.io/pause": Image(Program.PAUSE),
+    "docker.io/library/plnt": Image(Program.PLNT, re.escape(version("plnt"))),
 }
 
 
@@ -66,7 +70,7 @@ def choose_command(image: Image, words: Sequence[str]) -> list[str] | None:
         return ["sleep", "infinity"]
     if image.program is Program.HOST:
         return list(words) or None
-    if recognise(words):
+    if image.program is Program.ENGINE and recognise(words):
         return [sys.executable, "-m", "plnt.sandbox.engine", *words]
     if words and _PYTHON.fullmatch(words[0]):
         return [sys.executable, *words[1:]]

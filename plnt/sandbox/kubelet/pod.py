@@ -11,6 +11,7 @@ from plnt.sandbox.addresses import listen_address
 from plnt.sandbox.kubelet.container import Container
 from plnt.sandbox.kubelet.environment import ConfigMissing
 from plnt.sandbox.kubelet.pod_site import PodSite, Shared, stamp
+from plnt.sandbox.kubelet.projected import RENEW_SECONDS, fill_projected, has_token
 from plnt.sandbox.kubelet.status import PodView, render_status
 from plnt.sandbox.kubelet.volumes import MountFailed, mount_volumes, remove_volumes
 
@@ -83,9 +84,26 @@ class PodWorker:
             self.site.event("Warning", "FailedCreatePodSandBox", "init containers are not simulated")
             return
         self.site.volumes = await self._mount()
-        async with asyncio.TaskGroup() as group:
-            for container in self.containers:
-                group.create_task(container.run())
+        renewing = asyncio.create_task(self._renew_tokens())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for container in self.containers:
+                    group.create_task(container.run())
+        finally:
+            renewing.cancel()
+
+    async def _renew_tokens(self) -> None:
+        """Give the pod new tokens again and again, until its containers have ended."""
+        volumes = [volume for volume in self.site.pod["spec"].get("volumes") or [] if has_token(volume)]
+        while volumes:
+            await asyncio.sleep(RENEW_SECONDS)
+            for volume in volumes:
+                try:
+                    await fill_projected(
+                        self.site.shared.kube, self.site.pod, volume, self.site.volumes[volume["name"]]
+                    )
+                except (PlntError, ConfigMissing) as error:
+                    logger.warning("token not renewed yet", extra={"pod": self.site.name, "fault": str(error)})
 
     async def _mount(self) -> dict[str, Any]:
         shared = self.site.shared

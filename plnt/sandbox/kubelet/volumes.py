@@ -4,11 +4,14 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from plnt.clients.kube import Kube, Object
+from plnt.clients.kube import CLAIMS, Kube, Object, Resource
+from plnt.errors import NotFound
 from plnt.sandbox.kubelet.environment import ConfigMissing, read_config_map, read_secret
+from plnt.sandbox.kubelet.projected import fill_projected, write_files
 
 WEIGHTS_SERVER = "weights.plnt.test"
 """The nfs server whose export is the sandbox's weights cache."""
+VOLUMES = Resource("v1", "persistentvolumes")
 
 
 class MountFailed(Exception):
@@ -24,7 +27,7 @@ async def mount_volumes(kube: Kube, pod: Object, cache: Path, folder: Path) -> d
     mounted: dict[str, Path] = {}
     for volume in pod["spec"].get("volumes") or []:
         own = folder / volume["name"]
-        mounted[volume["name"]] = await _mount(kube, pod["metadata"]["namespace"], volume, cache, own)
+        mounted[volume["name"]] = await _mount(kube, pod, volume, cache, own)
     return mounted
 
 
@@ -33,18 +36,42 @@ def remove_volumes(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _mount(kube: Kube, namespace: str, volume: Object, cache: Path, own: Path) -> Path:
+async def _mount(kube: Kube, pod: Object, volume: Object, cache: Path, own: Path) -> Path:
+    namespace = pod["metadata"]["namespace"]
     match volume:
         case {"nfs": {"server": server, "path": str(path)}} if server == WEIGHTS_SERVER:
             return _inside(cache, path.lstrip("/"))
+        case {"persistentVolumeClaim": {"claimName": str(claim)}}:
+            return await _mount(kube, pod, {**await _read_claim(kube, namespace, claim), "name": claim}, cache, own)
         case {"configMap": dict(source)} | {"secret": dict(source)}:
-            _write(own, await _read(kube, namespace, volume), source)
-        case {"emptyDir": _} | {"projected": _} | {"downwardAPI": _}:
-            _write(own, {}, {})
+            write_files(own, await _read(kube, namespace, volume), source)
+        case {"projected": _}:
+            await _fill(kube, pod, volume, own)
+        case {"emptyDir": _} | {"downwardAPI": _}:
+            write_files(own, {}, {})
         case _:
             kind = next((key for key in volume if key != "name"), "none")
             raise MountFailed(f'MountVolume.SetUp failed for volume "{volume["name"]}": {kind} is not simulated')
     return own
+
+
+async def _read_claim(kube: Kube, namespace: str, claim: str) -> Object:
+    """Give the source of the volume that a claim is bound to."""
+    try:
+        bound = (await kube.get(CLAIMS, namespace, claim))["spec"].get("volumeName")
+        if not bound:
+            raise MountFailed(f'persistentvolumeclaim "{claim}" is not bound')
+        spec: Object = (await kube.get(VOLUMES, None, bound))["spec"]
+    except NotFound as error:
+        raise MountFailed(f'persistentvolumeclaim "{claim}" not found') from error
+    return {key: spec[key] for key in ("nfs", "csi", "hostPath") if key in spec}
+
+
+async def _fill(kube: Kube, pod: Object, volume: Object, own: Path) -> None:
+    try:
+        await fill_projected(kube, pod, volume, own)
+    except ConfigMissing as error:
+        raise MountFailed(f'MountVolume.SetUp failed for volume "{volume["name"]}": {error}') from None
 
 
 async def _read(kube: Kube, namespace: str, volume: Object) -> Mapping[str, str]:
@@ -54,16 +81,6 @@ async def _read(kube: Kube, namespace: str, volume: Object) -> Mapping[str, str]
         return await read_secret(kube, namespace, volume["secret"])
     except ConfigMissing as error:
         raise MountFailed(f'MountVolume.SetUp failed for volume "{volume["name"]}": {error}') from None
-
-
-def _write(folder: Path, data: Mapping[str, str], source: Object) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    items = {item["key"]: item["path"] for item in source.get("items") or []}
-    for key, text in data.items():
-        if not items or key in items:
-            path = folder / items.get(key, key)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
 
 
 def resolve_mounts(container: Object, volumes: Mapping[str, Path], read_only: set[str]) -> dict[str, str]:
