@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 from temporalio import activity
@@ -27,17 +28,20 @@ class Boundary(Interceptor):
 
 class _Translating(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
+        began = time.monotonic()
         try:
-            return await super().execute_activity(input)
+            result = await super().execute_activity(input)
+            logger.info("step done", extra={**_facts(), "seconds": round(time.monotonic() - began, 3)})
+            return result
         except (asyncio.CancelledError, ApplicationError):
             raise
         except PlntError as error:
-            logger.warning("step failed", extra=_facts(error.reason, str(error)))
+            logger.warning("step failed", extra=_facts() | {"reason": error.reason, "error": str(error)})
             await report_progress("", last_error=f"{error.reason}: {error}")
             # Without its causes: foreign texts may hold signed URLs, and the history is open to many.
             raise _application_error(error) from None
         except Exception as error:
-            logger.exception("step met a bug", extra=_facts(INTERNAL_ERROR, type(error).__name__))
+            logger.exception("step met a bug", extra=_facts() | {"reason": INTERNAL_ERROR})
             text = f"{INTERNAL_ERROR}: {type(error).__name__}; see the worker's log"
             await report_progress("", last_error=text)
             raise ApplicationError(f"{type(error).__name__}; see the worker's log", type=INTERNAL_ERROR) from None
@@ -53,13 +57,11 @@ def _application_error(error: PlntError) -> ApplicationError:
     )
 
 
-def _facts(reason: str, text: str) -> dict[str, object]:
+def _facts() -> dict[str, object]:
     info = activity.info()
     return {
         "workflow_id": info.workflow_id,
         "run_id": info.workflow_run_id,
         "step": info.activity_type,
         "attempt": info.attempt,
-        "reason": reason,
-        "error": text,
     }

@@ -75,6 +75,7 @@ class StatusActivities:
         except (Conflict, NotFound):
             return None
         for news in list_news(live.get("status") or {}, report):
+            logger.info("status written", extra=_facts(write, report, news))
             await self._record_event(live, news, now)
         return StatusWritten(live_uid=uid, at=now)
 
@@ -85,6 +86,11 @@ class StatusActivities:
             await self._kube.create(EVENTS, live["metadata"]["namespace"], event)
         except PlntError as error:
             logger.info("event not recorded", extra={"run": live["metadata"]["uid"], "error": str(error)})
+
+
+def _facts(write: StatusWrite, report: PhaseReport, news: News) -> dict[str, object]:
+    run = f"{write.namespace}/{write.name}"
+    return {"run": run, "generation": report.generation, "reason": news.reason, "text": news.note}
 
 
 def _patch(live: Object, status: Status) -> Object:
