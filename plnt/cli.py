@@ -42,13 +42,17 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="a setting of the bridge, the workflow worker and the pools, such as PLNT_BAKE_SECONDS=60; repeatable",
     )
+    metrics = argparse.ArgumentParser(add_help=False)
+    metrics.add_argument(
+        "--metrics", action="store_true", help="with Prometheus and prometheus-adapter, so that autoscaling works"
+    )
     verbs = parser.add_subparsers(dest="command", required=True)
     for name, run, parents, text in (
         ("demo", commands.demo, [common, start], "take the example from kubectl apply to Ready, then stop"),
-        ("up", commands.up, [common, start], "run the sandbox until Ctrl-C"),
+        ("up", commands.up, [common, start, metrics], "run the sandbox until Ctrl-C"),
         ("status", commands.status, [common], "show the state of each component"),
         ("down", commands.down, [common], "stop the sandbox"),
-        ("build", commands.build, [], "build the servers, once"),
+        ("build", commands.build, [metrics], "build the servers, once"),
     ):
         verbs.add_parser(name, parents=parents, help=text, description=text).set_defaults(run=run)
     return parser

@@ -91,6 +91,23 @@ class Kube:
         except NotFound:
             return None
 
+    async def serves(self, api: str) -> bool:
+        """Tell whether ``group/version`` is served, and answers: an aggregated one may be registered and down."""
+        try:
+            await self.discover(api)
+        except (NotFound, ApiUnavailable):
+            return False
+        return True
+
+    async def discover(self, api: str) -> Object:
+        """Read what ``group/version`` offers.
+
+        Raises:
+            NotFound: it is not served.
+            ApiUnavailable: it is aggregated, and its server does not answer.
+        """
+        return await self._call("GET", f"/apis/{api}")
+
     async def list(
         self, resource: Resource, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> tuple[list[Object], str]:

@@ -10,7 +10,7 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,11 +41,16 @@ class ServersDamaged(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One binary: its main package, and the variables that its linker sets."""
+    """One binary: its main package, and the variables that its linker sets.
+
+    ``module`` is the subfolder of its Go module, for what wants other libraries than the rest; ``tags`` choose parts.
+    """
 
     name: str
     package: str
     variables: Mapping[str, str]
+    module: str = ""
+    tags: str = ""
 
     @property
     def linker_flags(self) -> str:
@@ -141,7 +146,7 @@ def provide_servers(environ: Mapping[str, str], reporter: Reporter) -> Servers:
     cache = cache_dir(environ)
     home = cache / "servers" / compute_digest(module_dir())
     (home / "bin").mkdir(parents=True, exist_ok=True)
-    with _locked(home / ".lock", reporter):
+    with locked(home / ".lock", reporter):
         if not verify_sums(home):
             _build_all(home, toolchain.provide_go(module_dir(), cache, environ, reporter.say), environ, reporter)
     return _servers_in(home)
@@ -152,7 +157,7 @@ def verify_sums(home: Path) -> bool:
     try:
         sums: dict[str, str] = json.loads((home / SUMS).read_text())
         with ThreadPoolExecutor() as pool:
-            return list(pool.map(_sum, [home / name for name in sums])) == list(sums.values())
+            return list(pool.map(sum_file, [home / name for name in sums])) == list(sums.values())
     except (OSError, ValueError):
         return False
 
@@ -169,26 +174,40 @@ def _servers_in(home: Path) -> Servers:
 
 
 def _build_all(home: Path, go: Path, environ: Mapping[str, str], reporter: Reporter) -> None:
+    sums = build_missing(home, go, TARGETS, environ, reporter, "10 to 15 minutes")
+    _copy_crds(home, go, environ)
+    sums[ISTIO_CRDS] = sum_file(home / ISTIO_CRDS)
+    write_sums(home / SUMS, sums)
+
+
+def build_missing(
+    home: Path, go: Path, targets: Sequence[Target], environ: Mapping[str, str], reporter: Reporter, expected: str
+) -> dict[str, str]:
+    """Build those of ``targets`` that are not there whole; gives the sums of all.
+
+    Raises:
+        BuildFailed: Go could not build one; the message names it and the log.
+    """
     sums = _read_parts(home)
-    missing = [target for target in TARGETS if not _is_whole(home, f"bin/{target.name}", sums)]
+    missing = [target for target in targets if not _is_whole(home, f"bin/{target.name}", sums)]
     if missing:
-        reporter.say(f"building {len(missing)} servers with {go}; the first time takes 10 to 15 minutes on 2 cores")
+        reporter.say(f"building {len(missing)} servers with {go}; the first time takes {expected} on 2 cores")
     for number, target in enumerate(missing, 1):
         _build(home, go, target, environ, _Place(number, len(missing), reporter))
-        sums[f"bin/{target.name}"] = _sum(home / "bin" / target.name)
-        _write(home / "parts.json", sums)
-    _copy_crds(home, go, environ)
-    sums[ISTIO_CRDS] = _sum(home / ISTIO_CRDS)
-    _write(home / SUMS, sums)
+        sums[f"bin/{target.name}"] = sum_file(home / "bin" / target.name)
+        write_sums(home / "parts.json", sums)
+    return sums
 
 
 def _build(home: Path, go: Path, target: Target, environ: Mapping[str, str], place: _Place) -> None:
     draft, log = home / "bin" / f".{target.name}.part", home / f"{target.name}.log"
-    command = [str(go), "build", *FLAGS, f"-ldflags={target.linker_flags}", "-o", str(draft), target.package]
+    tags = [f"-tags={target.tags}"] if target.tags else []
+    flags = [*FLAGS, *tags, f"-ldflags={target.linker_flags}"]
+    command = [str(go), "build", *flags, "-o", str(draft), target.package]
     began = time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command, cwd=module_dir(), env=toolchain.environment(environ), stdout=out, stderr=out
+            command, cwd=module_dir() / target.module, env=toolchain.environment(environ), stdout=out, stderr=out
         )
         try:
             while not _ended(process):
@@ -233,22 +252,24 @@ def _read_parts(home: Path) -> dict[str, str]:
 
 def _is_whole(home: Path, name: str, sums: Mapping[str, str]) -> bool:
     path = home / name
-    return path.is_file() and sums.get(name) == _sum(path)
+    return path.is_file() and sums.get(name) == sum_file(path)
 
 
-def _sum(path: Path) -> str:
+def sum_file(path: Path) -> str:
+    """Give the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _write(path: Path, sums: Mapping[str, str]) -> None:
+def write_sums(path: Path, sums: Mapping[str, str]) -> None:
+    """Write sums of files, whole or not at all."""
     draft = path.with_suffix(".part")
     draft.write_text(json.dumps(sums, indent=2) + "\n")
     draft.replace(path)
 
 
 @contextmanager
-def _locked(path: Path, reporter: Reporter) -> Iterator[None]:
+def locked(path: Path, reporter: Reporter) -> Iterator[None]:
     """Let one build at a time work in a folder."""
     with path.open("w") as lock:
         try:

@@ -14,6 +14,8 @@ from plnt.errors import PlntError
 from plnt.sandbox import build as servers
 from plnt.sandbox import demo as demonstration
 from plnt.sandbox import record
+from plnt.sandbox.metrics.components import prometheus_url
+from plnt.sandbox.metrics.servers import provide_metrics_servers
 from plnt.sandbox.programs import Programs, find_programs
 from plnt.sandbox.report import Reporter, render_status
 from plnt.sandbox.running import Sandbox, SettingInvalid, running_sandbox
@@ -21,10 +23,12 @@ from plnt.sandbox.state import State
 from plnt.sandbox.supervisor import ComponentFailed
 
 
-def build(_: argparse.Namespace) -> int:
+def build(options: argparse.Namespace) -> int:
     """Build the servers if that is not done yet."""
     with Reporter(sys.stderr) as reporter:
         found = servers.provide_servers(os.environ, reporter)
+        if options.metrics:
+            provide_metrics_servers(os.environ, reporter)
     print(found.folder)
     return 0
 
@@ -32,7 +36,7 @@ def build(_: argparse.Namespace) -> int:
 def up(options: argparse.Namespace) -> int:
     """Run the sandbox in the foreground."""
     with Reporter(sys.stderr) as reporter:
-        programs = _provide_programs(reporter)
+        programs = _provide_programs(reporter, metrics=options.metrics)
         try:
             failure = asyncio.run(_up(options, programs, reporter))
         except (KeyboardInterrupt, asyncio.CancelledError):
@@ -96,9 +100,10 @@ def _root(options: argparse.Namespace) -> Path:
     return Path(options.state or default_state(os.environ)).absolute()
 
 
-def _provide_programs(reporter: Reporter) -> Programs:
+def _provide_programs(reporter: Reporter, *, metrics: bool = False) -> Programs:
     found = servers.provide_servers(os.environ, reporter)
-    return find_programs(found.folder, found.istio_crds)
+    own = provide_metrics_servers(os.environ, reporter) if metrics else None
+    return find_programs(found.folder, found.istio_crds, own)
 
 
 async def _up(options: argparse.Namespace, programs: Programs, reporter: Reporter) -> ComponentFailed:
@@ -136,5 +141,6 @@ def render_exports(sandbox: Sandbox) -> str:
             f"# Services answer through Envoy: curl --proxy {sandbox.site.envoy} http://<host of .status.endpoint>",
             f"#   or: export HTTP_PROXY={sandbox.site.envoy}",
             f"# Temporal's Web UI: {sandbox.site.web_ui}",
+            *([f"# Prometheus: {prometheus_url(sandbox.site)}"] if sandbox.programs.metrics else []),
         ]
     )

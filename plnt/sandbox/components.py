@@ -3,9 +3,18 @@
 from plnt.sandbox.backing import list_mesh, list_nodes, list_servers
 from plnt.sandbox.component import Component, Site
 from plnt.sandbox.control_plane import list_control_plane
+from plnt.sandbox.metrics.components import list_metrics
 from plnt.sandbox.product import list_product
 
-WIDE_USERS = ("plnt-kube-controller-manager", "plnt-kube-scheduler", "plnt-istiod", "plnt-kubelet", "plnt-mesh")
+WIDE_USERS = (
+    "plnt-kube-controller-manager",
+    "plnt-kube-scheduler",
+    "plnt-istiod",
+    "plnt-kubelet",
+    "plnt-mesh",
+    "plnt-prometheus-adapter",
+    "plnt-metrics",
+)
 """Users of the cluster's own parts: in ``system:masters``, so that they work before any role is bound."""
 
 
@@ -16,5 +25,6 @@ def list_components(site: Site) -> list[Component]:
         *list_servers(site),
         *list_mesh(site),
         *list_nodes(site),
+        *list_metrics(site),
         *list_product(site),
     ]

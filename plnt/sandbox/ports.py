@@ -57,6 +57,8 @@ NAMES = (
     "deploy",
     "smoke",
     "promote",
+    "prometheus",
+    "prometheus-adapter",
 )
 """Ports by purpose, in the order of the block; a product process's is its health endpoint."""
 

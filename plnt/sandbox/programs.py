@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plnt.errors import PermanentError
+from plnt.sandbox.metrics.servers import MetricsServers
 
 KUBECTL_MINORS = range(36, 39)
 """kubectl is supported one minor version around the API server's, 1.37."""
@@ -32,6 +33,8 @@ class Programs:
     temporal: Path
     weed: Path
     envoy: Path
+    metrics: MetricsServers | None = None
+    """Prometheus and its adapter; none = a sandbox without metrics."""
 
     @property
     def helm(self) -> Path:
@@ -43,7 +46,7 @@ class Programs:
         return self.servers / name
 
 
-def find_programs(servers: Path, istio_crds: Path) -> Programs:
+def find_programs(servers: Path, istio_crds: Path, metrics: MetricsServers | None = None) -> Programs:
     """Find the rest beside this Python's scripts, or on PATH where a fitting version wins.
 
     Raises:
@@ -56,6 +59,7 @@ def find_programs(servers: Path, istio_crds: Path) -> Programs:
         temporal=_find("temporal", _temporal_fits),
         weed=_find("weed", _never),
         envoy=_find("envoy", _never),
+        metrics=metrics,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from plnt.errors import PermanentError
 
 _MARK = "sandbox.json"
-_EACH_RUN = ("pki", "kubeconfigs", "logs", "data", "cache", "kubelet", "envoy", "mesh", "helm", "bin")
+_EACH_RUN = ("pki", "kubeconfigs", "logs", "data", "cache", "kubelet", "envoy", "metrics", "mesh", "helm", "bin")
 
 
 class StateInvalid(PermanentError):

@@ -35,7 +35,7 @@ def test_empty_cache_holds_no_servers(tmp_path: Path) -> None:
 def test_changed_binary_is_found_out(tmp_path: Path) -> None:
     home = tmp_path / "plnt" / "servers" / build.compute_digest(build.module_dir())
     fill(home / "bin")
-    sums = {f"bin/{target.name}": build._sum(home / "bin" / target.name) for target in build.TARGETS}
+    sums = {f"bin/{target.name}": build.sum_file(home / "bin" / target.name) for target in build.TARGETS}
     (home / build.SUMS).write_text(json.dumps(sums))
     assert build.find_servers({"XDG_CACHE_HOME": str(tmp_path)}) is not None
     (home / "bin/helm").write_text("helm, but another")

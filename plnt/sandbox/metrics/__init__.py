@@ -1,0 +1,1 @@
+"""The sandbox's metrics: a stock Prometheus, prometheus-adapter, and the feed that plays the Prometheus operator."""
