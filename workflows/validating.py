@@ -162,8 +162,7 @@ async def resolve(attempt: Attempt) -> tuple[m.GpuClass, m.PlanRef]:
         attempt.take(RESOLVE_CLASS, by_class, summary=f"find nodes that offer {spec.resources.gpu_class}"),
         attempt.take(RESOLVE_SOURCE, by_source, summary=f"pin {spec.model.storage_uri} to a plan"),
     )
-    values = attempt.world.values
-    fit = judge_fit(spec, plan, gpu_class, values.request_tokens if values else 0)
+    fit = judge_fit(spec, plan, gpu_class, attempt.world.values)
     if fit.fault:
         raise SpecInvalid(fit.fault)
     attempt.note(accepted=True, plan=plan, warnings=fit.warnings)

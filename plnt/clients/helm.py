@@ -164,13 +164,15 @@ class Helm:
         """Check values against the chart's schema, and that its templates take them.
 
         Raises:
-            ChartInvalid: they do not fit.
+            ChartInvalid: they do not fit. No cluster is asked, so what helm says is about them, whatever its words.
+            ApiUnavailable: helm ended without a word.
         """
         command = ["template", "check", chart, "--values", "-"]
         try:
             await _Cancellable(self._executable, self._version, {}).run(command, json.dumps(values).encode())
         except Error as error:
-            raise explain_failure(f"chart {chart.name}", error.stderr) from error
+            said = explain_failure(f"chart {chart.name}", error.stderr)
+            raise (ChartInvalid(str(said)) if error.stderr.strip() else said) from error
 
     async def uninstall(self, release: str, namespace: str) -> None:
         """Uninstall the release if it is there; its pods may still be ending afterwards."""

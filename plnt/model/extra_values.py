@@ -46,11 +46,13 @@ def digest_values(values: Mapping[str, Any]) -> str:
 
 def describe_values(name: str, values: Mapping[str, Any]) -> ExtraValues:
     """Give what a workflow needs to know of checked values."""
+    arguments = values.get("extraArgs") or []
     return ExtraValues(
         name=name,
         digest=digest_values(values),
         image_tag=str((values.get("image") or {}).get("tag") or ""),
-        request_tokens=find_request_tokens(values.get("extraArgs") or []),
+        request_tokens=find_request_tokens(arguments),
+        offloads=any(word.startswith("-") and "offload" in word for word in arguments),
     )
 
 

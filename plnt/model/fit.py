@@ -5,7 +5,7 @@ A refusal rests on lower bounds alone, so that nothing that would load is refuse
 
 from typing import NamedTuple
 
-from plnt.model.messages import GpuClass, PlanRef
+from plnt.model.messages import ExtraValues, GpuClass, PlanRef
 from plnt.model.workflow_run import Quantization, Resources, Spec
 
 LEAST_REQUEST_TOKENS = 2048
@@ -25,18 +25,19 @@ class Fit(NamedTuple):
     warnings: list[str]
 
 
-def judge_fit(spec: Spec, plan: PlanRef, gpu_class: GpuClass, request_tokens: int = 0) -> Fit:
-    """Compare weights and one request's keys and values with the GPUs; ``request_tokens`` 0 = as the model says."""
+def judge_fit(spec: Spec, plan: PlanRef, gpu_class: GpuClass, values: ExtraValues | None = None) -> Fit:
+    """Compare weights and one request's keys and values with the GPUs."""
     warnings = _check_heads(spec.resources, plan)
     room = spec.resources.gpu * gpu_class.memory_mib * _MIB
     if not room or not plan.weight_bytes:
         return Fit("", warnings)
     weights = plan.weight_bytes // 2 if plan.online_quantization else plan.weight_bytes
-    longest = request_tokens or plan.shape.context_tokens
+    longest = (values.request_tokens if values else 0) or plan.shape.context_tokens
     shortest = min(LEAST_REQUEST_TOKENS, longest or LEAST_REQUEST_TOKENS)
-    least = weights + shortest * plan.shape.kv_bytes_per_token
+    # Keys and values may be kept in 8 bits.
+    least = weights + shortest * plan.shape.kv_bytes_per_token // 2
     gpus = f"{spec.resources.gpu} x {gpu_class.memory_mib / 1024:.0f} GiB of {spec.resources.gpu_class}"
-    if least > room:
+    if least > room and not (values and values.offloads):
         return Fit(_describe_fault(spec, plan, gpu_class, least, gpus), warnings)
     full = weights + longest * plan.shape.kv_bytes_per_token
     if full * 100 > room * USABLE_PERCENT:

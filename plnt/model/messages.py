@@ -81,6 +81,8 @@ class ExtraValues(Message):
     """Tag of the engine's image that they ask for; empty = the chart's own."""
     request_tokens: int = 0
     """Longest request that they allow the engine, in tokens; 0 = they do not say."""
+    offloads: bool = False
+    """They let the engine keep a part of the weights outside the GPUs."""
 
 
 class World(Message):

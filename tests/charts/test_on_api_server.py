@@ -112,6 +112,7 @@ async def test_extra_values_are_accepted_and_described(
         ({"model": {"name": "x"}}, ["model is set by plnt"]),
         ({"securityContext": {"privileged": True}}, ["securityContext is set by plnt or by the installation"]),
         ({"extraArgs": ["--served-model-name", "x"]}, ["--served-model-name is set by the chart"]),
+        ({"extraArgs": ["--shutdown-timeout", "9"]}, ["--shutdown-timeout is set by the chart"]),
         ({"extraArgs": ["--quant=awq"]}, ["--quant=awq is set by the chart"]),
         ({"extraArgs": [4096]}, ["extraArgs", "string"]),
         ({"extraEnv": [{"name": "HF_HUB_OFFLINE", "value": "0"}]}, ["HF_HUB_OFFLINE is set by the chart"]),

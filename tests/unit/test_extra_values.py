@@ -82,6 +82,11 @@ def test_longest_request_is_read_from_the_arguments(arguments: list[str], tokens
     assert describe_values("extra", {"extraArgs": arguments}).request_tokens == tokens
 
 
+def test_offloading_is_read_from_the_arguments() -> None:
+    assert describe_values("extra", {"extraArgs": ["--cpu-offload-gb", "10"]}).offloads
+    assert not describe_values("extra", {"extraArgs": ["--chat-template", "offload"]}).offloads
+
+
 @pytest.mark.parametrize(("tag", "refused"), [("1.2.1", True), ("1.3.0rc5", False), ("", False), ("nightly", False)])
 def test_target_for_tokens_is_refused_where_the_engine_does_not_count_them(tag: str, refused: bool) -> None:
     spec = make_spec(runtime="trt-llm", autoscaling__targetTokensPerSecond=100)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plnt.model.fit import judge_fit
-from plnt.model.messages import GpuClass, PlanRef
+from plnt.model.messages import ExtraValues, GpuClass, PlanRef
 from plnt.model.model_shape import ModelShape, read_shape
 from tests.fakes.steps import make_spec
 
@@ -23,11 +23,14 @@ WEIGHTS = 141_107_412_992
 """Bytes of Llama 3.1 70B in bfloat16."""
 
 
-def judge(gpu: int, gib: float, *, tokens: int = 0, config: dict[str, Any] | None = None, **plan: Any) -> Any:
+def judge(
+    gpu: int, gib: float, *, tokens: int = 0, offloads: bool = False, config: dict[str, Any] | None = None, **plan: Any
+) -> Any:
     shape = read_shape(LLAMA_70B if config is None else config)
     made = PlanRef(digest="d", files=1, bytes=WEIGHTS, **{"weight_bytes": WEIGHTS, "shape": shape, **plan})
     spec = make_spec(resources__gpu=gpu)
-    return judge_fit(spec, made, GpuClass(resource_name="x/y", memory_mib=int(gib * 1024)), tokens)
+    values = ExtraValues(name="extra", request_tokens=tokens, offloads=offloads)
+    return judge_fit(spec, made, GpuClass(resource_name="x/y", memory_mib=int(gib * 1024)), values)
 
 
 def test_shape_is_read_from_the_configuration() -> None:
@@ -47,7 +50,7 @@ def test_shape_that_is_not_understood_says_nothing_of_keys_and_values(config: di
 def test_weights_that_the_gpus_cannot_hold_are_refused_with_the_number_that_would_do() -> None:
     fault = judge(1, 80).fault
     assert fault.startswith("spec.resources.gpu: ")
-    assert "132.0 GiB" in fault
+    assert "131.7 GiB" in fault
     assert "1 x 80 GiB of nvidia.com/h100" in fault
     assert "use 2 or more" in fault
 
@@ -62,6 +65,10 @@ def test_full_context_that_hardly_fits_is_warned_about(gpu: int, gib: float, tok
     assert fault == ""
     assert bool(warnings) is tight
     assert all("memory is tight" in warning and "131072 tokens" in warning for warning in warnings)
+
+
+def test_weights_that_may_lie_elsewhere_are_not_refused() -> None:
+    assert judge(1, 80, offloads=True).fault == ""
 
 
 def test_weights_that_are_quantized_while_loading_take_half() -> None:
