@@ -96,4 +96,5 @@ class Site:
 def clean_environment() -> dict[str, str]:
     """Give this process's environment without what would point a child at another installation."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN) and k.lower() not in _PROXIES}
-    return {**kept, "PYTHONPATH": str(Path(plnt.__file__).parents[1]), "PYTHONUNBUFFERED": "1"}
+    paths = [str(Path(plnt.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**kept, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}

@@ -1,7 +1,8 @@
 """One whole sandbox for the session; a namespace, nodes and a GPU class of its own for each test."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -27,7 +28,20 @@ LAST = "test_99_audit.py"
 
 
 @pytest.fixture(scope="session")
-async def sandbox(tmp_path_factory: pytest.TempPathFactory, programs: Programs) -> AsyncIterator[Sandbox]:
+def dial_audit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The file in which each Python process of the shared sandbox notes the 10.x addresses that it dials."""
+    file = tmp_path_factory.mktemp("audit") / "dials"
+    file.touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "fakes" / "dial_audit"))
+        patch.setenv("DIAL_AUDIT_FILE", str(file))
+        yield file
+
+
+@pytest.fixture(scope="session")
+async def sandbox(
+    tmp_path_factory: pytest.TempPathFactory, programs: Programs, dial_audit: Path
+) -> AsyncIterator[Sandbox]:
     """The sandbox that tests share; those that kill or restart components start their own with `fresh_sandbox`."""
     async with running_sandbox(tmp_path_factory.mktemp("sandbox"), programs) as running:
         yield running
