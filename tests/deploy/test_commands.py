@@ -1,0 +1,117 @@
+"""Each plnt service of the compose file, by its very command, against real servers; and each with wrong settings."""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from plnt.sandbox.component import clean_environment
+from plnt.sandbox.product import PRODUCT
+from plnt.sandbox.programs import Programs
+from plnt.sandbox.running import Sandbox, running_sandbox
+from plnt.sandbox.waiting import wait_until
+from tests.deploy.compose import load_compose
+
+SERVERS = ("etcd", "kube-apiserver", "kube-controller-manager", "temporal")
+START_SECONDS = 60.0
+FILLED = {
+    "POSTGRES_PASSWORD": "long",
+    "PLNT_KUBECONFIG": "/etc/kubeconfig",
+    "PLNT_CACHE_VOLUME": '{"nfs": {"server": "weights.plnt.test", "path": "/"}}',
+    "PLNT_WEIGHTS_NFS_OPTIONS": "addr=10.0.0.5,rw",
+    "PLNT_WEIGHTS_NFS_DEVICE": ":/export/weights",
+}
+WRONG = {
+    "bridge": {"PLNT_BAKE_SECONDS": "soon", "PLNT_PROVIDER": "none"},
+    "control": {"PLNT_WORKFLOW_SLOTS": "0", "PLNT_LOG_LEVEL": "LOUD"},
+    **{
+        pool: {"PLNT_SLOTS": "-1", "PLNT_CACHE_VOLUME": "{"}
+        for pool in ("gpu", "weights", "deploy", "smoke", "promote")
+    },
+}
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+async def servers(tmp_path_factory: pytest.TempPathFactory, programs: Programs) -> AsyncIterator[Sandbox]:
+    """Kubernetes and Temporal."""
+    async with running_sandbox(tmp_path_factory.mktemp("servers"), programs, only=SERVERS) as running:
+        yield running
+
+
+async def start(command: list[str], env: Mapping[str, str], folder: Path) -> asyncio.subprocess.Process:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return await asyncio.create_subprocess_exec(
+        *command,
+        env={**clean_environment(), "PATH": path, **env},
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+
+def describe(name: str, sandbox: Sandbox, folder: Path) -> tuple[list[str], dict[str, str], int]:
+    """Give a service's command and environment, less what only a container has, and its health port."""
+    service: dict[str, Any] = load_compose(FILLED)["services"][name]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    own = {
+        "TEMPORAL_ADDRESS": sandbox.site.temporal,
+        "KUBECONFIG": str(sandbox.state.kubeconfig_of(name)),
+        "PLNT_LISTEN_HOST": "127.0.0.1",
+        "PLNT_HEALTH_PORT": str(port),
+        "PLNT_METRICS_PORT": "0",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), sandbox.site.path]),
+    }
+    own |= {"PLNT_CACHE_DIR": str(folder / "cache")} if name == "weights" else {}
+    return service["command"], {**service["environment"], **own}, port
+
+
+async def test_register_command_ends_well_when_it_runs_again(servers: Sandbox, tmp_path: Path) -> None:
+    command, env, _ = describe("register", servers, tmp_path)
+    process = await start(command, env, tmp_path)
+    said, _ = await process.communicate()
+    assert (process.returncode, said.decode().strip()) == (0, "all search attributes are registered")
+
+
+@pytest.mark.parametrize("name", PRODUCT)
+async def test_service_becomes_healthy_by_its_command_and_ends_at_sigterm(
+    servers: Sandbox, tmp_path: Path, name: str
+) -> None:
+    command, env, port = describe(name, servers, tmp_path)
+    process = await start(command, env, tmp_path)
+
+    async def is_ready() -> bool:
+        assert process.returncode is None
+        try:
+            async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+                return answer.status == 200
+        except aiohttp.ClientError:
+            return False
+
+    try:
+        await wait_until(is_ready, START_SECONDS)
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 20)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("name", PRODUCT)
+async def test_wrong_settings_end_a_process_with_one_message_that_names_them_all(tmp_path: Path, name: str) -> None:
+    command = load_compose(FILLED)["services"][name]["command"]
+    process = await start(command, {**WRONG[name], "TEMPORAL_ADDRESS": "127.0.0.1:1"}, tmp_path)
+    said, _ = await process.communicate()
+    assert process.returncode == 2
+    for setting in WRONG[name]:
+        assert setting in said.decode()
