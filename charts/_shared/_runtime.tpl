@@ -12,6 +12,13 @@ What every runtime chart shares. A chart links to the files of this folder and a
   engine.livenessTimeout   longest answer of that path, in seconds
   engine.leastDrain        least time that the engine takes after SIGTERM while requests are in flight, in seconds
   engine.files             files under /etc/engine, as a YAML map of name to text; may be empty
+
+and templates/_metrics.tpl with
+
+  metrics.path             path of the Prometheus metrics on the engine's port
+  metrics.window           seconds over which a rate is taken, unless the values say otherwise
+  metrics.tokens           PromQL for the generated tokens per second of .pods over .window
+  metrics.waiting          PromQL for the requests of .pods that wait
 */}}
 
 {{- define "runtime.fullname" -}}

@@ -1,5 +1,6 @@
 """The page about a fifth runtime, followed word by word in a copy of the charts."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from tests.charts.values_table import read_chart, read_rows, renew
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "adding-a-runtime.md"
 BLOCK = re.compile(r"^```(?P<language>\w+)(?: file=(?P<file>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-HOOK = re.compile(r"engine\.(?!tpl|yaml)\w+")
+HOOK = re.compile(r"\"(?P<quoted>(?:engine|metrics)\.\w+)\"|^  (?P<listed>(?:engine|metrics)\.\w+) ", re.MULTILINE)
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -75,10 +76,25 @@ def test_fifth_chart_has_the_values_of_the_others_and_describes_them(fifth: Path
     assert [row.path for row in read_rows(text) if not row.comment] == []
 
 
+def test_fifth_chart_records_tokens_where_the_operator_is(programs: Programs, fifth: Path) -> None:
+    kinds = "monitoring.coreos.com/v1/PrometheusRule"
+    arguments = ("template", "rel", str(fifth), "--api-versions", kinds)
+    code, text, errors = run_helm(programs, *arguments, values=values())
+    assert code == 0, errors
+    rule = next(body for body in yaml.safe_load_all(text) if body and body["kind"] == "PrometheusRule")
+    assert "llamacpp:tokens_predicted_total" in json.dumps(rule)
+
+
+def find_hooks(text: str) -> set[str]:
+    return {found["quoted"] or found["listed"] for found in HOOK.finditer(text)}
+
+
 def test_page_and_charts_define_every_hook_of_the_shared_templates() -> None:
-    head = (ROOT / "charts/_shared/_runtime.tpl").read_text().partition("*/}}")[0]
-    hooks = set(HOOK.findall(head))
-    used = {name for path in (ROOT / "charts/_shared").iterdir() for name in HOOK.findall(path.read_text())}
-    assert used <= hooks
-    for text in (PAGE.read_text(), *(p.read_text() for p in ROOT.glob("charts/*-runtime/templates/_engine.tpl"))):
-        assert hooks <= set(re.findall(r'define "(engine\.\w+)"', text))
+    hooks = find_hooks((ROOT / "charts/_shared/_runtime.tpl").read_text().partition("*/}}")[0])
+    used = {hook for path in (ROOT / "charts/_shared").iterdir() for hook in find_hooks(path.read_text())}
+    assert used == hooks
+    charts = (
+        "".join(path.read_text() for path in chart.glob("templates/_*.tpl")) for chart in ROOT.glob("charts/*-runtime")
+    )
+    for text in (PAGE.read_text(), *charts):
+        assert hooks <= set(re.findall(r'define "([a-z]+\.\w+)"', text))

@@ -1,6 +1,7 @@
 """The four runtime charts as helm renders them, for every quantization and with a user's extra values."""
 
 import re
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from kubernetes_validate import SchemaNotFoundError, validate  # type: ignore[im
 from plnt.model.checkpoint import list_formats
 from plnt.model.workflow_run import Quantization, Runtime
 from plnt.resources import chart_dir
-from plnt.sandbox.engine.command_line import UsageInvalid, parse_options, recognise
+from plnt.sandbox.engine.command_line import TABLES, Engine, UsageInvalid, parse_options, recognise
 from plnt.sandbox.engine.launch import read_launch
 from plnt.sandbox.kubelet.images import Program, find_image
 from plnt.sandbox.programs import Programs
@@ -169,6 +170,18 @@ def test_what_the_chart_sets_is_refused_by_name(programs: Programs, runtime: Run
 
 
 @pytest.mark.parametrize("runtime", list(Runtime))
+def test_no_other_option_of_the_engine_is_refused(runtime: Runtime) -> None:
+    template = (chart_dir(runtime) / "templates" / "_engine.tpl").read_text()
+    own = set(template.partition('"engine.reserved" -}}')[2].partition("{{")[0].split())
+    engine = Engine.TRTLLM if runtime is Runtime.TRT_LLM else Engine(runtime.value)
+    table = (files("plnt.sandbox.engine") / "flags" / TABLES[engine]).read_text()
+    options = {line.split("\t")[0].replace("_", "-") for line in table.splitlines()[1:]}
+    assert own <= options
+    beginnings = {flag for flag in options - own if flag.startswith("--") and any(one.startswith(flag) for one in own)}
+    assert beginnings == set()
+
+
+@pytest.mark.parametrize("runtime", list(Runtime))
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -233,4 +246,5 @@ def test_shared_parts_are_links(runtime: Runtime) -> None:
     own = {
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
     }
-    assert own == {".helmignore", "Chart.yaml", "README.md", "values.yaml", "templates/_engine.tpl"}
+    about = {".helmignore", "Chart.yaml", "README.md", "values.yaml"}
+    assert own == about | {"templates/_engine.tpl", "templates/_metrics.tpl"}

@@ -56,12 +56,13 @@ class _Row:
     variable: str
 
 
-_TABLES = {
+TABLES = {
     Engine.VLLM: "vllm-0.33.0.tsv",
     Engine.SGLANG: "sglang-0.5.23.tsv",
     Engine.TGI: "tgi-3.3.7.tsv",
     Engine.TRTLLM: "trtllm-serve-1.3.tsv",
 }
+"""Files of ``flags/``, one a version of an engine."""
 _PROGRAMS = {
     Engine.VLLM: "vllm serve",
     Engine.SGLANG: "launch_server.py",
@@ -112,7 +113,7 @@ class _Parser(argparse.ArgumentParser):
 
 @cache
 def _read_table(engine: Engine) -> tuple[_Row, ...]:
-    text = (files("plnt.sandbox.engine") / "flags" / _TABLES[engine]).read_text()
+    text = (files("plnt.sandbox.engine") / "flags" / TABLES[engine]).read_text()
     rows = []
     for line in text.splitlines()[1:]:
         flag, action, nargs, choices, variable = (*line.split("\t"), "", "")[:5]
