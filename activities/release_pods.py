@@ -1,11 +1,11 @@
 """Reads a release's pods until they are ready, failed, gone, or have baked long enough."""
 
 import asyncio
-import time
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from temporalio import activity
 
+from activities.clock import ServerClock
 from activities.progress import heartbeat, report_progress
 from plnt.clients.kube import DEPLOYMENTS, PODS, REPLICA_SETS, Kube
 from plnt.errors import CanaryUnhealthy, DeployFailed, PlntError
@@ -50,11 +50,11 @@ async def await_ready(kube: Kube, request: AwaitRelease) -> int:
     """
     namespace, release = request.ref.namespace, request.release
     budget = timedelta(seconds=request.policy.startup_budget_seconds)
-    since = activity.info().scheduled_time
+    since, clock = activity.info().scheduled_time, ServerClock()
     said = ""
     while True:
         seen = await fetch_release(kube, namespace, release)
-        verdict = judge_release(seen, request.replicas, Patience(since, datetime.now(UTC), budget))
+        verdict = judge_release(seen, request.replicas, Patience(since, clock.now(), budget))
         if isinstance(verdict, Done):
             return verdict.pods
         if isinstance(verdict, Failed):
@@ -71,7 +71,8 @@ async def watch_canary(kube: Kube, request: WatchCanary) -> None:
     Raises:
         CanaryUnhealthy: a pod that was ready lost readiness, restarted, ended or went away.
     """
-    watch = _resume_watch()
+    clock = ServerClock()
+    watch = _resume_watch(clock)
     async with heartbeat(lambda: watch):
         while True:
             pods = await fetch_pods(kube, request.ref.namespace, request.release)
@@ -79,15 +80,15 @@ async def watch_canary(kube: Kube, request: WatchCanary) -> None:
             if fault is not None:
                 raise CanaryUnhealthy(f"release {request.release}: {fault}")
             watch = extend_watch(watch, pods)
-            left = watch.started + request.seconds - time.time()
+            left = watch.started + request.seconds - clock.time()
             if left <= 0:
                 return
             await asyncio.sleep(min(WATCH_SECONDS, left))
 
 
-def _resume_watch() -> CanaryWatch:
+def _resume_watch(clock: ServerClock) -> CanaryWatch:
     details = activity.info().heartbeat_details
-    return CanaryWatch.model_validate(details[0]) if details else CanaryWatch(started=time.time())
+    return CanaryWatch.model_validate(details[0]) if details else CanaryWatch(started=clock.time())
 
 
 async def _quote_log(kube: Kube, namespace: str, failed: Failed) -> str:

@@ -1,7 +1,6 @@
 """Installs, sizes and uninstalls Helm releases, whatever state an earlier attempt left them in."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from typing import Any
 
 from temporalio import activity
 
+from activities.clock import ServerClock
 from activities.extra_values import check_values, fetch_values
 from activities.fence import check_current_run
 from activities.progress import heartbeat, report_progress
@@ -24,6 +24,7 @@ from plnt.model.helm_values import render_values
 from plnt.model.message import Message
 from plnt.model.messages import ExtraValues, InstallRelease, ReleaseRequest, SurveyRequest
 from plnt.model.release_recovery import (
+    HELM_AT_WORK,
     Action,
     Recovery,
     ReleaseRecord,
@@ -34,6 +35,8 @@ from plnt.model.traffic import INSTANCE_LABEL
 from plnt.model.workflow_run import Runtime
 
 BUDGETS = Resource("policy/v1", "poddisruptionbudgets")
+
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 Choose = Callable[[list[ReleaseRecord], datetime], Recovery]
 
@@ -72,7 +75,7 @@ class Releases:
         await check_current_run()
         await self.helm.install(release, namespace, self.charts[request.spec.runtime], values, _labels(request))
         await self.size(namespace, release, request.replicas)
-        after = choose_before_install(await fetch_records(self.kube, namespace, release=release), datetime.now(UTC))
+        after = choose_before_install(await fetch_records(self.kube, namespace, release=release), ServerClock().now())
         if after.action is not Action.NOTHING:
             raise ApiUnavailable(f"release {namespace}/{release}: helm ended but the release is not deployed")
 
@@ -111,21 +114,26 @@ class Releases:
         records = await fetch_records(self.kube, namespace, release=release)
         if any(record.owner != request.base for record in records):
             return
-        started = _drain_start()
+        clock = ServerClock()
+        started = _drain_start(clock)
         async with heartbeat(lambda: Draining(started=started)):
             if not await self._list_leftovers(request):
                 return
-            await asyncio.sleep(max(0.0, started + request.drain_seconds - time.time()))
+            await asyncio.sleep(max(0.0, started + request.drain_seconds - clock.time()))
             await self._recover(namespace, request.base, release, choose_before_uninstall)
             await self._delete_orphans(request)
             await self._await_gone(request)
 
     async def _recover(self, namespace: str, base: str, release: str, choose: Choose) -> Action:
         """Do what the table says until it says that nothing, or the install, is left to do."""
+        clock = ServerClock()
+        began = clock.now()
         while True:
+            # A record from the future, by a clock that was set meanwhile, is as old as it was watched.
+            now = clock.now() if clock.now() - began < HELM_AT_WORK else _END_OF_TIME
             records = await fetch_records(self.kube, namespace, release=release)
             _refuse_foreign(records, namespace, base)
-            recovery = choose(records, datetime.now(UTC))
+            recovery = choose(records, now)
             match recovery.action:
                 case Action.WAIT:
                     await report_progress(f"another helm may be at work on release {release}")
@@ -183,6 +191,6 @@ def _refuse_foreign(records: list[ReleaseRecord], namespace: str, base: str) -> 
             raise NameTaken(f"Helm release {namespace}/{record.release} belongs to {owner}: uninstall or rename it")
 
 
-def _drain_start() -> float:
+def _drain_start(clock: ServerClock) -> float:
     details = activity.info().heartbeat_details
-    return Draining.model_validate(details[0]).started if details else time.time()
+    return Draining.model_validate(details[0]).started if details else clock.time()

@@ -76,7 +76,8 @@ RELEASE = f"{BASE}-{REVISION}"
 
 async def act(call: Callable[..., Awaitable[Any]], request: Any, *, newest: str = "run-1", **info: Any) -> Any:
     environment = ActivityEnvironment(cast(Client, FakeTemporal(newest)))
-    facts = {"workflow_run_id": "run-1", "scheduled_time": datetime.now(UTC), **info}
+    now = datetime.now(UTC)
+    facts = {"workflow_run_id": "run-1", "scheduled_time": now, "started_time": now, **info}
     environment.info = dataclasses.replace(environment.info, **facts)
     return await environment.run(call, request)
 
@@ -251,6 +252,18 @@ async def test_install_goes_through_when_an_earlier_helm_was_killed(
     await act(deploy.install_release, install(ref))
     await leave_pending(kube, ref, status, timedelta(minutes=5))
     await act(deploy.install_release, install(ref))
+    world = await act(deploy.survey, survey(ref))
+    assert [one.status for one in world.releases] == ["deployed"]
+
+
+async def test_record_that_a_wrong_clock_dated_into_the_future_is_not_waited_for(
+    deploy: Deploy, kube: Kube, ref: Ref, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activities.releases.HELM_AT_WORK", timedelta(seconds=1))
+    await act(deploy.install_release, install(ref))
+    await leave_pending(kube, ref, "pending-install", timedelta(hours=-1))
+    async with asyncio.timeout(20):
+        await act(deploy.install_release, install(ref))
     world = await act(deploy.survey, survey(ref))
     assert [one.status for one in world.releases] == ["deployed"]
 

@@ -72,7 +72,7 @@ def _weights(route: Object) -> dict[str, int]:
 async def _list_records(place: Place) -> dict[str, str]:
     sandbox = place.sandbox
     process = await asyncio.create_subprocess_exec(
-        str(sandbox.programs.server("helm")), "list", "--all", "--output", "json", "--namespace", place.namespace,
+        str(sandbox.programs.server("helm")), "list", "--output", "json", "--namespace", place.namespace,
         env=sandbox.environment, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, _ = await process.communicate()

@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from plnt import resources
+from plnt.clients.kube import WORKFLOW_RUNS
+from plnt.model import names
 from plnt.model.status import Phase
-from plnt.sandbox.cluster import open_kube
+from plnt.sandbox.cluster import open_kube, wait_served
 from plnt.sandbox.programs import Programs
 from plnt.sandbox.running import Sandbox, running_sandbox
 from tests.chaos.kills import SETTINGS, Cell, Subject, play, serve_first, strike, upload, wait_end, wait_moment
@@ -88,3 +91,15 @@ async def test_rollout_waits_for_a_pool_that_is_gone_and_goes_on_when_it_is_back
     sandbox.supervisor.resume("deploy")
     await wait_end(scenario, Phase.READY, generation)
     subject.serving = await scenario.releases()
+
+
+async def test_deleted_kind_takes_everything_down_and_works_again_once_it_is_back(place: Place) -> None:
+    subject = await serve_first(place, "kind")
+    sandbox = place.sandbox
+    await sandbox.kubectl("delete", "crd", f"{WORKFLOW_RUNS.plural}.{names.GROUP}", "--timeout=90s")
+    assert await subject.scenario.releases() == set()
+    await sandbox.kubectl("apply", "-f", str(resources.crd_path()))
+    await wait_served(place.kube, WORKFLOW_RUNS)
+    again = await serve_first(place, "kind")
+    await wait_settled(place)
+    assert len(again.serving) == 1
