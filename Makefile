@@ -54,10 +54,10 @@ imports: $(STAMP) ## import layers
 
 unit: $(STAMP) ## unit, workflow, replay, activity, bridge, chart and distribution tests
 	$(BIN)/plnt build
-	$(PYTEST) tests --ignore tests/e2e
+	$(PYTEST) tests --ignore tests/e2e --ignore tests/chaos
 
 e2e: $(STAMP) ## the whole path on the sandbox
-	$(BIN)/plnt build
+	$(BIN)/plnt build --metrics
 	$(PYTEST) tests/e2e
 
 charts: $(STAMP) ## chart tests alone
@@ -68,7 +68,8 @@ flags: ## read vLLM's and SGLang's options anew; PYTHON is one that has their wh
 	$(PYTHON) -m plnt.sandbox.engine.read_flags vllm
 	$(PYTHON) -m plnt.sandbox.engine.read_flags sglang
 
-chaos: $(STAMP) ## long runs with faults, an hour or more
+chaos: $(STAMP) ## kills of every process at every moment, long outages, random walks: an hour or more
+	$(BIN)/plnt build
 	$(PYTEST) tests/chaos --timeout 7200
 
 record: $(STAMP) ## write the recorded histories under tests/replay anew
@@ -76,6 +77,7 @@ record: $(STAMP) ## write the recorded histories under tests/replay anew
 
 bench: $(STAMP) ## ratios against named peers
 	$(BIN)/python -m benchmarks.pull
+	$(BIN)/python -m benchmarks.rollout
 
 lock: ## resolve the lock file anew (needs uv)
 	uv pip compile --universal --generate-hashes --python-version 3.11 --extra sandbox --group dev \
