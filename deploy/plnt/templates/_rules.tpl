@@ -15,6 +15,9 @@ bridge:
     resources: [events]
     verbs: [create]
 deploy:
+  - apiGroups: [plnt.work]
+    resources: [workflowruns]
+    verbs: [list]
   - apiGroups: [""]
     resources: [configmaps]
     verbs: [get, list, create, update, patch, delete]
@@ -64,6 +67,9 @@ promote:
   - apiGroups: [keda.sh]
     resources: [scaledobjects]
     verbs: [get, create, patch, delete]
+  - apiGroups: [apps]
+    resources: [deployments]
+    verbs: [get]
 {{- end }}
 
 {{/* What is of the whole cluster in both modes: nodes, and the pods on them, are read to count free GPUs. */}}
