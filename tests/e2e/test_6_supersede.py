@@ -1,0 +1,103 @@
+"""Edits and deletions at awkward moments, as people do them with kubectl."""
+
+import asyncio
+import time
+
+from plnt.clients.kube import WORKFLOW_RUNS
+from plnt.model import names
+from plnt.model.status import Phase
+from plnt.sandbox.cluster import NAMESPACES
+from tests.chaos.world import wait_settled
+from tests.e2e.models import Models
+from tests.e2e.place import Place
+from tests.e2e.scenario import Scenario
+from tests.e2e.test_1_first_rollout import check_nothing_left
+from tests.e2e.test_6_commands import LONG_BAKE, read_weights, serve_first, wait_baking
+
+BACK_SECONDS = 15.0
+"""Longest time back to what serves: the canary's undo with its drain of 1 s, then a look."""
+
+
+async def test_ten_edits_within_a_second_end_at_the_last_with_one_release(place: Place, models: Models) -> None:
+    scenario, _ = await serve_first(place, models)
+    uris = [await models.uri("good"), await models.uri("other")]
+    generation = 1
+    for number in range(10):
+        body = {"spec": {"model": {"storageUri": uris[(number + 1) % 2]}, "resources": {"memoryGiB": 10 + number}}}
+        changed = await place.kube.merge(WORKFLOW_RUNS, place.namespace, scenario.name, body)
+        generation = changed["metadata"]["generation"]
+    assert generation == 11
+    await scenario.wait_phase(Phase.READY, generation)
+    await wait_settled(place)
+    (release,) = await scenario.releases()
+    deployment = await scenario.kubectl("get", "deployment", release, "-o=jsonpath={..resources.requests.memory}")
+    assert deployment == "19Gi"
+
+
+async def test_return_to_what_serves_is_ready_within_seconds_and_restarts_no_pod(place: Place, models: Models) -> None:
+    scenario, first = await serve_first(place, models)
+    pods = set((await scenario.kubectl("get", "pods", "-o", "name")).split())
+    await scenario.apply(await models.uri("other"), annotations=LONG_BAKE)
+    await wait_baking(scenario)
+    generation = await scenario.apply(await models.uri("good"), annotations=LONG_BAKE)
+    began = time.monotonic()
+    await scenario.wait_phase(Phase.READY, generation)
+    assert time.monotonic() - began < BACK_SECONDS
+    assert await read_weights(scenario) == {first: 100}
+    assert await scenario.releases() == {first}
+    assert set((await scenario.kubectl("get", "pods", "-o", "name")).split()) == pods
+
+
+async def test_run_deleted_in_its_bake_and_made_again_at_once_is_rolled_out_anew(place: Place, models: Models) -> None:
+    scenario, first = await serve_first(place, models)
+    await scenario.apply(await models.uri("other"), annotations=LONG_BAKE)
+    await wait_baking(scenario)
+    uid = (await scenario.read())["metadata"]["uid"]
+    await scenario.kubectl("delete", "workflowrun", scenario.name, "--timeout=60s")
+    await scenario.apply(await models.uri("good"))
+    status = await scenario.wait_phase(Phase.READY, 1)
+    assert (await scenario.read())["metadata"]["uid"] != uid
+    assert status["endpoint"]
+    await wait_settled(place)
+    (release,) = await scenario.releases()
+    assert release == first
+
+
+async def test_deleted_namespace_takes_its_runs_along_and_is_gone_itself(place: Place, models: Models) -> None:
+    serving, working = Scenario(place, "serving"), Scenario(place, "working")
+    await serving.apply(await models.uri("good"))
+    await serving.wait_phase(Phase.READY, 1)
+    await working.apply(await models.uri("endless", loadSeconds=600))
+    await working.wait_for(working.releases, lambda found: len(found) == 2, "release that starts")
+    await place.sandbox.kubectl("delete", "namespace", place.namespace, "--timeout=90s")
+    assert await place.kube.find(NAMESPACES, None, place.namespace) is None
+    client = await place.sandbox.connect_temporal()
+
+    async def count_open() -> int:
+        found = 0
+        for name in ("serving", "working"):
+            for workflow_id in (names.rollout_id(place.namespace, name), names.reporter_id(place.namespace, name)):
+                query = f"WorkflowId = '{workflow_id}' AND ExecutionStatus = 'Running'"
+                found += (await client.count_workflows(query)).count
+        return found
+
+    await serving.wait_for(count_open, lambda found: found == 0, "end of every workflow")
+
+
+async def test_run_whose_finalizer_was_removed_by_hand_leaves_nothing_all_the_same(
+    place: Place, models: Models
+) -> None:
+    scenario, _ = await serve_first(place, models)
+    await place.kube.merge(WORKFLOW_RUNS, place.namespace, scenario.name, {"metadata": {"finalizers": None}})
+    await scenario.kubectl("delete", "workflowrun", scenario.name, "--timeout=30s")
+    await scenario.wait_for(scenario.releases, lambda found: not found, "end of the release")
+    await wait_settled(place)
+    await check_nothing_left(scenario)
+
+
+async def test_skipped_teardown_lets_the_object_go_at_once_and_leaves_what_serves(place: Place, models: Models) -> None:
+    scenario, first = await serve_first(place, models)
+    await scenario.kubectl("annotate", "workflowrun", scenario.name, "plnt.work/skip-teardown=true")
+    await scenario.kubectl("delete", "workflowrun", scenario.name, "--timeout=30s")
+    await asyncio.sleep(1)
+    assert await scenario.releases() == {first}
