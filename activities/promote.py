@@ -137,9 +137,7 @@ class Promote:
 
     async def _explain_missing(self, site: Site, error: NotFound) -> NotFound:
         """Tell a missing kind from a missing namespace: the server answers both with 404."""
-        try:
-            await self._kube.list(VIRTUAL_SERVICES, site.namespace)
-        except NotFound:
+        if not await self._kube.serves(VIRTUAL_SERVICES.api):
             return NotFound(
                 f"the cluster serves no VirtualService ({VIRTUAL_SERVICES.api}), which PLNT_PROVIDER=istio needs "
                 f"to split traffic of {site.namespace}/{site.base}: install Istio and its CRDs"

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+CREATED = 201
 PREFIXES = ("plnt-", "system:serviceaccount:plnt-system:plnt-")
 
 
@@ -32,7 +33,10 @@ class Request:
 
 
 def read_requests(log: Path) -> list[Request]:
-    """Read the product's requests for objects; discovery and the like need no role."""
+    """Read the product's requests for objects; discovery and the like need no role.
+
+    An apply that made its object was also asked for the right to create it, though the log says ``patch`` alone.
+    """
     found = []
     for line in log.read_text().splitlines():
         try:
@@ -46,6 +50,8 @@ def read_requests(log: Path) -> list[Request]:
             use = Use(component, reference.get("apiGroup", ""), resource, event["verb"])
             decision = event.get("annotations", {}).get("authorization.k8s.io/decision")
             found.append(Request(use, decision == "forbid", event["requestURI"]))
+            if use.verb == "patch" and event.get("responseStatus", {}).get("code") == CREATED:
+                found.append(Request(replace(use, verb="create"), is_forbidden=False, path=event["requestURI"]))
     return found
 
 

@@ -60,7 +60,7 @@ promote:
     verbs: [list]
   - apiGroups: [networking.istio.io]
     resources: [virtualservices]
-    verbs: [get, list, create, patch, delete]
+    verbs: [get, create, patch, delete]
   - apiGroups: [autoscaling]
     resources: [horizontalpodautoscalers]
     verbs: [get, create, patch, delete]
