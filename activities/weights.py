@@ -6,12 +6,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from activities.progress import heartbeat, report_progress
+from plnt.clients.kube import connect
 from plnt.clients.weights.cache import Cache
+from plnt.clients.weights.credentials import Credentials, read_credentials
 from plnt.clients.weights.pull import Pull, PullSettings, in_thread
 from plnt.clients.weights.resolve import resolve
-from plnt.clients.weights.s3 import S3Sources
-from plnt.clients.weights.source import require_built
+from plnt.clients.weights.sources import Sources
 from plnt.clients.weights.throttle import Throttle
+from plnt.model.desired import Ref
+from plnt.model.file_choice import Globs
 from plnt.model.messages import PlanRef, PullWeights, ResolveSource, Tree
 from plnt.model.pull_progress import describe_progress
 from plnt.model.storage_uri import parse_storage_uri
@@ -31,9 +34,11 @@ class WeightsActivities:
     @implements(RESOLVE_SOURCE)
     async def resolve_source(self, request: ResolveSource) -> PlanRef:
         """List the source, choose and pin its files, check the checkpoint, write the plan to the cache."""
-        uri = require_built(parse_storage_uri(request.storage_uri))
-        async with self._settings.open_source(uri) as source:
-            found = await resolve(source, request.runtime, request.quantization)
+        uri = parse_storage_uri(request.storage_uri)
+        credentials = await _find_credentials(request.ref, request.credentials)
+        globs = Globs(include=request.include, exclude=request.exclude)
+        async with self._settings.open_source(uri, credentials) as source:
+            found = await resolve(source, request.runtime, request.quantization, globs)
         digest = await in_thread(self._settings.cache.write_plan, found.plan)
         return PlanRef(
             digest=digest,
@@ -47,10 +52,18 @@ class WeightsActivities:
     @implements(PULL_WEIGHTS)
     async def pull_weights(self, request: PullWeights) -> Tree:
         """Pull the plan; any worker goes on where another one was stopped or killed."""
-        pull = Pull(self._settings)
+        pull = Pull(self._settings, await _find_credentials(request.ref, request.credentials))
         async with heartbeat(pull.read_progress), _reporting(pull):
             tree = await pull.run(request.plan.digest)
         return tree.model_copy(update={"online_quantization": request.plan.online_quantization})
+
+
+async def _find_credentials(ref: Ref, secret: str) -> Credentials | None:
+    """Read the named Secret anew: it may have been rotated, and is kept nowhere."""
+    if not secret:
+        return None
+    async with connect() as kube:
+        return await read_credentials(kube, ref.namespace, secret)
 
 
 @asynccontextmanager
@@ -80,7 +93,7 @@ async def open_pool(settings: PoolSettings) -> AsyncIterator[Sequence[Callable[.
     await in_thread(cache.prepare)
     shared = PullSettings(
         cache=cache,
-        open_source=S3Sources().open,
+        open_source=Sources(settings).open,
         throttle=Throttle(settings.pull_bytes_per_second),
         connections=settings.pull_connections,
         private_hosts=settings.private_hosts,

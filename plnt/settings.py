@@ -141,6 +141,14 @@ class PoolSettings(Settings):
     """Upper bound of this worker's download rate, in bytes per second; none = no bound."""
     private_hosts: Names = Field((), alias="PLNT_WEIGHTS_PRIVATE_HOSTS")
     """``host:port`` on private or loopback addresses from which weights may be pulled, separated by commas."""
+    gs_endpoint: str = Field("", alias="STORAGE_EMULATOR_HOST")
+    """Endpoint of ``gs://`` sources in place of Google's; it is spoken to without credentials."""
+    hf_endpoint: str = Field("https://huggingface.co", alias="HF_ENDPOINT", pattern="^https?://.+$")
+    """The Hugging Face Hub, or a mirror of it."""
+    hf_token: str = Field("", alias="HF_TOKEN", repr=False)
+    """The pool's own token of the Hub, where no Secret is named."""
+    oci_mirrors: Json[dict[str, str]] = Field({}, alias="PLNT_OCI_MIRRORS", validate_default=False)
+    """JSON map of a registry's host to the URL of its mirror, such as ``{"docker.io": "https://mirror.example"}``."""
     charts_dir: Path | None = Field(None, alias="PLNT_CHARTS_DIR")
     """Folder of ``<runtime>-runtime`` charts; none = those that came with plnt."""
 

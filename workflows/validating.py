@@ -157,6 +157,9 @@ async def resolve(attempt: Attempt) -> tuple[m.GpuClass, m.PlanRef]:
         runtime=spec.runtime,
         storage_uri=spec.model.storage_uri,
         quantization=spec.model.quantization,
+        credentials=attempt.desired.options.credentials,
+        include=attempt.desired.options.include,
+        exclude=attempt.desired.options.exclude,
     )
     gpu_class, plan = await _run_both(
         attempt.take(RESOLVE_CLASS, by_class, summary=f"find nodes that offer {spec.resources.gpu_class}"),
@@ -182,7 +185,12 @@ async def _run_both(first: Coroutine[Any, Any, Any], second: Coroutine[Any, Any,
 async def pull_weights(attempt: Attempt, plan: m.PlanRef) -> m.Tree:
     """Pull the plan into the cache; verified parts stay whatever comes later."""
     attempt.enter(Phase.PULLING_WEIGHTS)
-    arg = m.PullWeights(ref=attempt.ref, storage_uri=attempt.desired.spec.model.storage_uri, plan=plan)
+    arg = m.PullWeights(
+        ref=attempt.ref,
+        storage_uri=attempt.desired.spec.model.storage_uri,
+        plan=plan,
+        credentials=attempt.desired.options.credentials,
+    )
     tree = await attempt.take(PULL_WEIGHTS, arg, summary=f"pull {plan.files} files, {plan.bytes} bytes")
     attempt.note(tree=tree)
     return tree

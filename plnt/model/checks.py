@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from plnt.errors import SpecInvalid
 from plnt.model.checkpoint import list_formats
 from plnt.model.desired import Desired
-from plnt.model.storage_uri import Scheme, parse_storage_uri
+from plnt.model.storage_uri import parse_storage_uri
 from plnt.model.workflow_run import Runtime, Spec
 
 MAX_PROMPTS = 1000
@@ -19,9 +19,6 @@ MAX_REPLICAS = 2**31 - 1
 """Most pods of a Deployment: ``spec.replicas`` is an int32."""
 MAX_MEMORY_GIB = 2**33 - 1
 """Most memory that a Kubernetes quantity holds: its bytes are an int64."""
-
-BUILT_SCHEMES = frozenset({Scheme.S3})
-"""Sources that the weights pool can read."""
 
 
 def check_desired(desired: Desired) -> list[str]:
@@ -47,13 +44,9 @@ def _check_model_name(spec: Spec) -> Iterator[str]:
 
 def _check_storage(spec: Spec) -> Iterator[str]:
     try:
-        uri = parse_storage_uri(spec.model.storage_uri)
+        parse_storage_uri(spec.model.storage_uri)
     except SpecInvalid as error:
         yield str(error)
-        return
-    if uri.scheme not in BUILT_SCHEMES:
-        built = ", ".join(f"{scheme}://" for scheme in sorted(BUILT_SCHEMES))
-        yield f"spec.model.storageUri: {uri.scheme}:// is not built yet: copy the weights to one of {built}"
 
 
 def _check_integers(spec: Spec) -> Iterator[str]:

@@ -137,6 +137,11 @@ class ResolveSource(Message):
     runtime: Runtime
     storage_uri: str
     quantization: Quantization
+    credentials: str = ""
+    """Secret with access to the source; empty = the pool's own identity."""
+    include: list[str] = []
+    exclude: list[str] = []
+    """Globs of the files to pull and to leave out."""
 
 
 class PlanRef(Message):
@@ -158,6 +163,8 @@ class PullWeights(Message):
     ref: Ref
     storage_uri: str
     plan: PlanRef
+    credentials: str = ""
+    """Secret with access to the source; empty = the pool's own identity."""
 
 
 class Tree(Message):

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from pydantic import Field
 
@@ -20,11 +21,11 @@ SKIP_TEARDOWN = f"{PREFIX}skip-teardown"
 APPROVE = f"{PREFIX}approve"
 PAUSE = f"{PREFIX}pause"
 VALUES_FROM = f"{PREFIX}values-from"
+CREDENTIALS = f"{PREFIX}credentials"
+INCLUDE = f"{PREFIX}include"
+EXCLUDE = f"{PREFIX}exclude"
 
 PLANNED = (
-    "credentials",
-    "include",
-    "exclude",
     "traffic",
     "route",
     "priority",
@@ -36,6 +37,7 @@ MAX_NAME_CHARS = 253
 """Longest name of a Kubernetes object."""
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
+MAX_GLOBS = 50
 MAX_SECONDS = 30 * 24 * 3600
 """Longest bake or queue deadline that is accepted, in seconds: 30 days."""
 
@@ -52,6 +54,12 @@ class Options(Message):
     """Whether the next phase has to wait; any value of the annotation does it."""
     values_from: str = ""
     """ConfigMap with extra chart values, in the WorkflowRun's namespace; empty = none."""
+    credentials: str = ""
+    """Secret with access to the weights' source, in the WorkflowRun's namespace; empty = the pool's own identity."""
+    include: list[str] = Field(default_factory=list)
+    """Globs of the files to pull, instead of the weights that a runtime would load."""
+    exclude: list[str] = Field(default_factory=list)
+    """Globs of files to leave out."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels passed through to the pods."""
 
@@ -77,25 +85,14 @@ def parse_options(annotations: Mapping[str, str], labels: Mapping[str, str]) -> 
     faults: list[str] = []
     found: dict[str, object] = {"labels": passed_labels(labels)}
     for key, value in sorted(own_annotations(annotations).items()):
-        match key:
-            case k if k == BAKE_SECONDS:
-                found["bake_seconds"] = _seconds(key, value, 0, faults)
-            case k if k == QUEUE_DEADLINE:
-                found["queue_deadline_seconds"] = _seconds(key, value, 1, faults)
-            case k if k == SKIP_TEARDOWN:
-                found["skip_teardown"] = _truth(key, value, faults)
-            case k if k == APPROVE:
-                found["approve"] = value.strip()
-            case k if k == PAUSE:
-                found["pause"] = True
-            case k if k == VALUES_FROM:
-                found["values_from"] = _object_name(key, value, faults)
-            case _:
-                faults.append(_unknown(key))
+        if key in _READERS:
+            found[_field(key)] = _READERS[key](key, value, faults)
+        else:
+            faults.append(_unknown(key))
     return Options.model_validate(found), faults
 
 
-def _seconds(key: str, value: str, least: int, faults: list[str]) -> int | None:
+def _seconds(key: str, value: str, faults: list[str], *, least: int) -> int | None:
     if value.isascii() and value.isdecimal() and least <= int(value) <= MAX_SECONDS:
         return int(value)
     faults.append(f"annotation {key}: {value!r} is not a whole number of seconds from {least} to {MAX_SECONDS}")
@@ -109,14 +106,41 @@ def _truth(key: str, value: str, faults: list[str]) -> bool:
     return False
 
 
-def _object_name(key: str, value: str, faults: list[str]) -> str:
+def _object_name(key: str, value: str, faults: list[str], *, kind: str) -> str:
     if len(value) <= MAX_NAME_CHARS and _OBJECT_NAME.fullmatch(value):
         return value
-    faults.append(f"annotation {key}: {value!r} is no name of a ConfigMap")
+    faults.append(f"annotation {key}: {value!r} is no name of a {kind}")
     return ""
 
 
+def _globs(key: str, value: str, faults: list[str]) -> list[str]:
+    globs = [part.strip() for part in value.split(",") if part.strip()]
+    if globs and len(globs) <= MAX_GLOBS and all(glob.isprintable() and len(glob) <= MAX_NAME_CHARS for glob in globs):
+        return globs
+    faults.append(f"annotation {key}: write 1 to {MAX_GLOBS} file globs, separated by commas, such as *.safetensors")
+    return []
+
+
+_READERS: dict[str, Callable[[str, str, list[str]], object]] = {
+    APPROVE: lambda _key, value, _faults: value.strip(),
+    BAKE_SECONDS: partial(_seconds, least=0),
+    CREDENTIALS: partial(_object_name, kind="Secret"),
+    EXCLUDE: _globs,
+    INCLUDE: _globs,
+    PAUSE: lambda _key, _value, _faults: True,
+    QUEUE_DEADLINE: partial(_seconds, least=1),
+    SKIP_TEARDOWN: _truth,
+    VALUES_FROM: partial(_object_name, kind="ConfigMap"),
+}
+"""How each key's value is read; the key's own words are the field of `Options`."""
+
+
+def _field(key: str) -> str:
+    name = key.removeprefix(PREFIX).replace("-", "_")
+    return f"{name}_seconds" if key == QUEUE_DEADLINE else name
+
+
 def _unknown(key: str) -> str:
-    known = ", ".join((APPROVE, BAKE_SECONDS, PAUSE, QUEUE_DEADLINE, SKIP_TEARDOWN, VALUES_FROM))
+    known = ", ".join(_READERS)
     state = "is not built yet" if key.removeprefix(PREFIX) in PLANNED else "is unknown"
     return f"annotation {key} {state}: remove it (this version knows {known})"

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from plnt.errors import SpecInvalid
+from plnt.model.file_choice import Globs
 from plnt.model.file_name import find_collision, find_name_fault
 from plnt.model.message import Message
 
@@ -27,6 +28,17 @@ class PlannedFile(Message):
     """Last change as the source states it, for people."""
     sha256: str = ""
     """Digest that the source publishes over the whole file, in hex; empty when there is none."""
+    checksum: str = ""
+    """Another sum that the source publishes over the whole file: ``crc32c:HEX`` or ``git-sha1:HEX``."""
+    unpack: str = ""
+    """``tar`` or ``tar+gzip`` for an archive, whose members take its place in the tree."""
+    strip: str = ""
+    """Folder of the archive that holds the model; members outside it are left out."""
+
+    @property
+    def proof(self) -> str:
+        """The strongest published sum that the bytes are compared with."""
+        return "sha256" if self.sha256 else self.checksum.partition(":")[0]
 
 
 class PullPlan(Message):
@@ -35,6 +47,8 @@ class PullPlan(Message):
     source: str
     """Canonical storage URI of the folder."""
     files: list[PlannedFile]
+    globs: Globs = Globs()
+    """What the user adds and leaves out; archives are known in whole only when they are unpacked."""
 
     @property
     def bytes(self) -> int:
@@ -44,10 +58,11 @@ class PullPlan(Message):
     @property
     def proof(self) -> str:
         """What a complete pull of this plan proves."""
-        proven = sum(1 for file in self.files if file.sha256)
-        if proven == len(self.files):
-            return "sha256"
-        return f"sha256 for {proven} of {len(self.files)} files" if proven else "transport only (digest recorded)"
+        proven = [file.proof for file in self.files if file.proof]
+        if not proven:
+            return "transport only (digest recorded)"
+        words = " and ".join(sorted(set(proven), reverse=True))
+        return words if len(proven) == len(self.files) else f"{words} for {len(proven)} of {len(self.files)} files"
 
 
 def render_plan(plan: PullPlan) -> bytes:

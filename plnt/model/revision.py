@@ -28,6 +28,8 @@ def _pod_text(spec: Spec, options: Options) -> dict[str, object]:
         **spec.model_dump(mode="json", include={"runtime", "model", "resources"}),
         "labels": options.labels,
         **({"valuesFrom": options.values_from} if options.values_from else {}),
+        **({"include": options.include} if options.include else {}),
+        **({"exclude": options.exclude} if options.exclude else {}),
     }
 
 

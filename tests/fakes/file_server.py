@@ -8,9 +8,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from aiohttp import web
 
+from plnt.clients.weights.credentials import Credentials
 from plnt.clients.weights.source import Link
 from plnt.model.pull_plan import PlannedFile
-from plnt.model.storage_uri import BucketUri
+from plnt.model.storage_uri import StorageUri
 
 Fault = Callable[[web.Request, bytes], Awaitable[web.StreamResponse]]
 
@@ -22,6 +23,7 @@ class FileServer:
     """Serves ``files`` with ranges; the next requests meet the ``faults``, one each."""
 
     ca_bundle: str | None = None
+    packed = None
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files
@@ -55,7 +57,9 @@ class FileServer:
         self.links += 1
         return Link(f"{self.scheme}://127.0.0.1:{self.port}/{file.path}?signature={self.links}")
 
-    def open(self, uri: BucketUri) -> AbstractAsyncContextManager["FileServer"]:
+    def open(
+        self, uri: StorageUri, credentials: Credentials | None = None
+    ) -> AbstractAsyncContextManager["FileServer"]:
         return _given(self)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:

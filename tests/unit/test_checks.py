@@ -45,7 +45,6 @@ def test_a_spec_that_can_be_honoured_has_no_fault(runtime: str, quantization: st
             "spec.model.quantization",
             "use one of fp16, fp8, awq-4bit, or set spec.runtime to vllm or tgi or sglang",
         ),
-        ({"model": {"storageUri": "hf://o/r"}}, "spec.model.storageUri", "hf:// is not built yet"),
         ({"model": {"storageUri": "s3://bucket/../x"}}, "spec.model.storageUri", "segment"),
         ({"model": {"name": "--trust-remote-code"}}, "spec.model.name", "use another name"),
         ({"model": {"name": "a b"}}, "spec.model.name", "use another name"),

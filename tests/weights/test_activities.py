@@ -11,7 +11,6 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from activities.weights import open_pool
-from plnt.errors import SpecInvalid
 from plnt.model.desired import Ref
 from plnt.model.messages import PlanRef, PullWeights, ResolveSource, Tree
 from plnt.model.pull_progress import PullProgress
@@ -51,7 +50,7 @@ async def pool(s3_environ: ObjectStore, tmp_path: Path) -> AsyncIterator[list[Ca
 async def test_plan_and_pull_give_the_same_when_run_twice(
     pool: list[Callable[..., Any]], seeded: str, tmp_path: Path
 ) -> None:
-    resolve, pull = pool
+    resolve, pull, *_ = pool
     environment = make_environment()
     details: list[PullProgress] = []
     environment.on_heartbeat = lambda *words: details.extend(words)
@@ -66,7 +65,7 @@ async def test_plan_and_pull_give_the_same_when_run_twice(
 
 
 async def test_cancelled_pull_ends_and_the_next_one_finishes(pool: list[Callable[..., Any]], seeded: str) -> None:
-    resolve, pull = pool
+    resolve, pull, *_ = pool
     plan: PlanRef = await ActivityEnvironment().run(resolve, make_request(seeded))
     request = PullWeights(ref=REF, storage_uri=seeded, plan=plan)
     environment = make_environment()
@@ -78,11 +77,6 @@ async def test_cancelled_pull_ends_and_the_next_one_finishes(pool: list[Callable
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(running, 3)
     assert (await ActivityEnvironment().run(pull, request)).bytes == plan.bytes
-
-
-async def test_scheme_that_is_not_built_is_refused_by_name(pool: list[Callable[..., Any]]) -> None:
-    with pytest.raises(SpecInvalid, match="hf:// is not built yet"):
-        await ActivityEnvironment().run(pool[0], make_request("hf://meta-llama/Llama-3.1-8B"))
 
 
 async def test_pool_implements_every_step_of_its_queue(pool: list[Callable[..., Any]]) -> None:

@@ -9,6 +9,7 @@ from hashlib import sha256
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from plnt.clients.weights.checksum import Checksum
 from plnt.clients.weights.partial import Partial
 from plnt.clients.weights.source import Link
 from plnt.model.pull_plan import PlannedFile
@@ -34,6 +35,8 @@ class Job:
     make_link: Callable[[PlannedFile], "Future[Link]"]
     hashed: int = 0
     digest: "_Hash" = field(default_factory=sha256)
+    checksum: Checksum | None = None
+    """The sum that the source publishes beside or instead of SHA-256."""
     hashing: bool = False
     is_whole: bool = False
     """Some thread fetches all of it."""

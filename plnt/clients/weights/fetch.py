@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from plnt.clients.weights.board import Board, Job, Part
 from plnt.clients.weights.line import Answer, Line
 from plnt.clients.weights.meter import Meter
+from plnt.clients.weights.redirect import REDIRECTS, follow
 from plnt.clients.weights.source import Link
 from plnt.clients.weights.throttle import Throttle
 from plnt.clients.weights.verdict import Verdict, denied, judge, read_pause
@@ -24,6 +25,8 @@ NOTE_BYTES, NOTE_SECONDS = 8 << 20, 1.0
 MAX_FAULTS = 6
 """Faults of one part in a row, none of which brought a byte."""
 MAX_RELINKS = 3
+MAX_HOPS = 5
+"""Redirects of one part, as far as browsers of package registries go."""
 LINK_SECONDS = 60.0
 """Longest wait for a fresh link."""
 _BROKEN = (OSError, http.client.HTTPException)
@@ -43,6 +46,7 @@ class _Patience:
     pause_seconds: float
     faults: int = 0
     relinks: int = 0
+    hops: int = 0
 
     def meet(self, at: int, fault: FetchFault) -> float:
         """Give the seconds to wait before the next try; raises when there is none."""
@@ -91,6 +95,9 @@ class Fetcher:
         try:
             link = self._link(part.job)
             answer = self._line.request(link, part.at, part.end - 1, file.validator)
+            if link.follows and answer.status in REDIRECTS:
+                self._follow(part.job, link, answer, patience)
+                return True
             verdict = judge(answer.status, answer.headers, part.at, file)
             if verdict is Verdict.RELINK:
                 self._relink(part.job, link, answer, patience)
@@ -110,6 +117,16 @@ class Fetcher:
         if job.link is None:
             job.link = job.make_link(job.file).result(LINK_SECONDS)
         return job.link
+
+    def _follow(self, job: Job, link: Link, answer: Answer, patience: _Patience) -> None:
+        """Go where the source sends; the other parts of the file go there directly."""
+        patience.hops += 1
+        if patience.hops > MAX_HOPS:
+            raise SourceUnavailable(f"the source redirects {job.file.path} in circles")
+        target = follow(link, answer.headers.get("location", ""), self._line.reach.rule)
+        if job.link is link:
+            job.link = target
+        self._line.close()
 
     def _relink(self, job: Job, link: Link, answer: Answer, patience: _Patience) -> None:
         patience.relinks += 1

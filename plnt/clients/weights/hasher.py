@@ -7,6 +7,7 @@ import os
 
 from plnt.clients.weights.board import Board, Job
 from plnt.clients.weights.cache import Cache
+from plnt.clients.weights.checksum import start_checksum
 from plnt.clients.weights.meter import Meter
 from plnt.clients.weights.partial import Partial
 from plnt.errors import DigestMismatch, SourceUnavailable
@@ -34,6 +35,8 @@ class Hasher:
             self._board.fail(error)
 
     def _advance(self, job: Job) -> None:
+        if not job.hashed:
+            job.checksum = start_checksum(job.file.checksum, job.file.size)
         while not self._board.stop.is_set():
             end = job.partial.reach(job.hashed)
             while job.hashed < end and not self._board.stop.is_set():
@@ -43,6 +46,8 @@ class Hasher:
                         f"the partial of {job.file.path} was cut: another process changes the cache"
                     )
                 job.digest.update(self._view[:count])
+                if job.checksum is not None:
+                    job.checksum.update(self._view[:count])
                 job.hashed += count
             if job.hashed == job.file.size:
                 self._finish(job)
@@ -53,7 +58,11 @@ class Hasher:
     def _finish(self, job: Job) -> None:
         found = job.digest.hexdigest()
         if job.file.sha256 and found != job.file.sha256:
-            self._refuse(job, found)
+            self._refuse(job, f"SHA-256 {found}", job.file.sha256)
+            return
+        algorithm, _, expected = job.file.checksum.partition(":")
+        if job.checksum is not None and job.checksum.hexdigest() != expected:
+            self._refuse(job, f"{algorithm} {job.checksum.hexdigest()}", expected)
             return
         self._check_structure(job)
         self._cache.keep_blob(job.partial, found, pin_key(self._plan, job.file))
@@ -61,7 +70,7 @@ class Hasher:
         self._meter.add_file()
         self._board.close_file()
 
-    def _refuse(self, job: Job, found: str) -> None:
+    def _refuse(self, job: Job, found: str, published: str) -> None:
         """Throw the bytes away and fetch them once more.
 
         Raises:
@@ -70,8 +79,8 @@ class Hasher:
         job.partial.forget()
         if job.mismatched:
             raise DigestMismatch(
-                f"{self._plan.source}/{job.file.path} came twice with SHA-256 {found} where the source publishes "
-                f"{job.file.sha256}: upload the file again"
+                f"{self._plan.source}/{job.file.path} came twice with {found} where the source publishes "
+                f"{published}: upload the file again"
             )
         self._meter.add_retry()
         self._meter.add_moved(-job.file.size)

@@ -18,6 +18,10 @@ class HostRule:
     def __init__(self, trusted: Collection[str] = ()) -> None:
         self._trusted = frozenset(entry.lower() for entry in trusted)
 
+    def is_trusted(self, host: str, port: int) -> bool:
+        """Tell whether the operator named ``host:port``: it may be inside, and need not speak TLS."""
+        return f"{host}:{port}".lower() in self._trusted
+
     def resolve(self, host: str, port: int) -> list[AddressInfo]:
         """Give the addresses of ``host`` to connect to; connecting to these, no name is looked up twice.
 
@@ -26,7 +30,7 @@ class HostRule:
             SpecInvalid: one of them is private, link-local or loopback.
         """
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        if f"{host}:{port}".lower() not in self._trusted:
+        if not self.is_trusted(host, port):
             inside = next((str(info[4][0]) for info in found if not _is_public(str(info[4][0]))), "")
             if inside:
                 raise SpecInvalid(

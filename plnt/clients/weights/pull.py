@@ -12,13 +12,15 @@ from typing import ParamSpec, TypeVar
 from plnt.clients.weights.board import Job
 from plnt.clients.weights.cache import Cache
 from plnt.clients.weights.claim import RENEW_SECONDS, Claim
+from plnt.clients.weights.credentials import Credentials
 from plnt.clients.weights.host_rule import HostRule
 from plnt.clients.weights.line import Reach
 from plnt.clients.weights.meter import Meter
 from plnt.clients.weights.mover import Mover
 from plnt.clients.weights.partial import explain_disk_error
-from plnt.clients.weights.source import Link, OpenSource, Source, require_built
+from plnt.clients.weights.source import Link, OpenSource, Source
 from plnt.clients.weights.throttle import Throttle
+from plnt.clients.weights.unpack import Unpacker
 from plnt.model.messages import Tree
 from plnt.model.pull_plan import PlannedFile, PullPlan, TreeFile, pin_key
 from plnt.model.pull_progress import PullProgress
@@ -53,8 +55,9 @@ class PullSettings:
 class Pull:
     """One pull. `read_progress` may be called at any time."""
 
-    def __init__(self, settings: PullSettings) -> None:
+    def __init__(self, settings: PullSettings, credentials: Credentials | None = None) -> None:
         self._settings = settings
+        self._credentials = credentials
         self._cache = settings.cache
         self._waiting = PullProgress()
         self._meter: Meter | None = None
@@ -114,7 +117,24 @@ class Pull:
         self._meter = meter = Meter(plan.bytes, len(plan.files))
         there, missing = await in_thread(self._sort, plan, meter)
         moved = await self._move(plan, missing, meter) if missing else []
-        return await in_thread(self._cache.publish_tree, [*there, *moved], plan_digest, plan.proof)
+        return await self._publish(plan, plan_digest, [*there, *moved])
+
+    async def _publish(self, plan: PullPlan, plan_digest: str, files: list[TreeFile]) -> Tree:
+        archives = {file.path for file in plan.files if file.unpack}
+        if not archives:
+            return await in_thread(self._cache.publish_tree, files, plan_digest, plan.proof)
+        unpacker = Unpacker(self._cache, plan)
+        plain = [file for file in files if file.path not in archives]
+        unpacking = asyncio.create_task(asyncio.to_thread(unpacker.run, plain))
+        try:
+            taken = await asyncio.shield(unpacking)
+        except asyncio.CancelledError:
+            unpacker.stop.set()
+            await asyncio.wait([unpacking])
+            raise
+        tree = await in_thread(self._cache.publish_tree, taken, plan_digest, plan.proof)
+        await in_thread(unpacker.forget_archives)
+        return tree
 
     def _sort(self, plan: PullPlan, meter: Meter) -> tuple[list[TreeFile], list[PlannedFile]]:
         there, missing = [], []
@@ -130,7 +150,7 @@ class Pull:
 
     async def _move(self, plan: PullPlan, missing: list[PlannedFile], meter: Meter) -> list[TreeFile]:
         loop = asyncio.get_running_loop()
-        async with self._settings.open_source(require_built(parse_storage_uri(plan.source))) as source:
+        async with self._settings.open_source(parse_storage_uri(plan.source), self._credentials) as source:
 
             def make_link(file: PlannedFile) -> Future[Link]:
                 return asyncio.run_coroutine_threadsafe(source.make_link(file), loop)

@@ -7,6 +7,7 @@ from typing import Any
 from plnt.clients.weights.source import Source
 from plnt.model import weight_files
 from plnt.model.checkpoint import Checkpoint, check_checkpoint, needs_quantizing, read_checkpoint
+from plnt.model.file_choice import Choice, Globs, choose_files, drop_excluded, is_weights
 from plnt.model.message import Message
 from plnt.model.model_shape import ModelShape, read_shape
 from plnt.model.pull_plan import PlannedFile, PullPlan, check_names, check_total
@@ -28,34 +29,56 @@ class Resolved(Message):
     shape: ModelShape
 
 
-async def resolve_plan(source: Source, runtime: Runtime, quantization: Quantization) -> PullPlan:
+async def resolve_plan(
+    source: Source, runtime: Runtime, quantization: Quantization, globs: Globs | None = None
+) -> PullPlan:
     """Give the plan of a source; see `resolve`."""
-    return (await resolve(source, runtime, quantization)).plan
+    return (await resolve(source, runtime, quantization, globs)).plan
 
 
-async def resolve(source: Source, runtime: Runtime, quantization: Quantization) -> Resolved:
+async def resolve(source: Source, runtime: Runtime, quantization: Quantization, globs: Globs | None = None) -> Resolved:
     """Give the plan of a source, and what its configuration says.
 
     Raises:
         PlntError: it holds no model that the runtime can serve as the spec says.
     """
-    sizes = await source.list_files()
-    check_names(list(sizes), source.where)
-    side = weight_files.choose_side_files(sizes)
-    weight_files.check_side_files(side, source.where)
-    index = await _read_index(source, side)
-    weights = weight_files.choose_weights(sizes, index, source.where)
-    files = await _pin(source, sorted({*side, *weights}))
+    globs = globs or Globs()
+    listed = await source.list_files()
+    check_names(list(listed), source.where)
+    choice = await _choose(source, drop_excluded(listed, globs), globs)
+    files = await _pin(source, sorted({*choice.side, *choice.weights}))
+    packed = source.packed.sizes if source.packed is not None else {}
     check_total(files, source.where)
-    await _check_small_weights(source, [file for file in files if file.path in weights])
+    await _check_small_weights(source, [one for one in files if one.path in choice.weights and one.path not in packed])
     config, checkpoint = await _read_model(source, files)
     check_checkpoint(runtime, quantization, checkpoint, source.where)
+    archives = source.packed.archives if source.packed is not None else ()
+    plain = [file for file in files if file.path not in packed]
     return Resolved(
-        plan=PullPlan(source=source.where, files=files),
-        weight_bytes=sum(file.size for file in files if file.path in weights),
+        plan=PullPlan(source=source.where, files=[*archives, *plain], globs=globs),
+        weight_bytes=_count_weights(source, files, choice),
         online_quantization=needs_quantizing(quantization, checkpoint),
         shape=read_shape(config),
     )
+
+
+async def _choose(source: Source, sizes: dict[str, int], globs: Globs) -> Choice:
+    """Choose the files; what lies deep in archives is chosen again when they are unpacked."""
+    if source.packed is not None and not source.packed.is_complete:
+        side = [name for name in weight_files.choose_side_files(sizes) if name not in source.packed.sizes]
+        seen = [name for name in (weight_files.CONFIG, *weight_files.QUANTIZATION_FILES) if name in sizes]
+        weights = [name for name in sizes if is_weights(name) and name not in source.packed.sizes]
+        return Choice(side=sorted({*side, *seen}), weights=weights)
+    side = weight_files.choose_side_files(sizes)
+    weight_files.check_side_files(side, source.where)
+    return choose_files(sizes, await _read_index(source, side), globs, source.where)
+
+
+def _count_weights(source: Source, files: Iterable[PlannedFile], choice: Choice) -> int:
+    counted = sum(file.size for file in files if file.path in choice.weights)
+    if source.packed is None or source.packed.is_complete:
+        return counted
+    return counted + sum(archive.size for archive in source.packed.archives)
 
 
 async def _read_index(source: Source, side: Iterable[str]) -> dict[str, Any] | None:

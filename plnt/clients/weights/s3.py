@@ -22,6 +22,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
+from plnt.clients.weights.credentials import Credentials
 from plnt.clients.weights.source import Link
 from plnt.clients.weights.verdict import changed
 from plnt.errors import AccessDenied, PlntError, SourceUnavailable, SpecInvalid, WeightsNotFound
@@ -48,6 +49,8 @@ _ABSENT = frozenset({"NoSuchBucket", "NoSuchKey", "NoSuchVersion", "404"})
 
 class S3Source:
     """A folder of a bucket."""
+
+    packed = None
 
     def __init__(self, client: Any, uri: BucketUri, ca_bundle: str | None) -> None:
         self._client, self._uri = client, uri
@@ -148,9 +151,10 @@ class S3Sources:
         self._session = aioboto3.Session(botocore_session=self._settings)
 
     @asynccontextmanager
-    async def open(self, uri: BucketUri) -> AsyncIterator[S3Source]:
-        """Open the folder ``uri``."""
-        async with self._session.client("s3", config=_CONFIG) as client:
+    async def open(self, uri: BucketUri, credentials: Credentials | None = None) -> AsyncIterator[S3Source]:
+        """Open the folder ``uri``; endpoint and region are the process's own, whoever's keys are used."""
+        keys = credentials.read_aws_keys() if credentials is not None else {}
+        async with self._session.client("s3", config=_CONFIG, **keys) as client:
             yield S3Source(client, uri, self._settings.get_config_variable("ca_bundle"))
 
 

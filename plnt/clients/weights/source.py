@@ -5,9 +5,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from plnt.errors import SpecInvalid
+from plnt.clients.weights.credentials import Credentials
 from plnt.model.pull_plan import PlannedFile
-from plnt.model.storage_uri import FIELD, BucketUri, Scheme, StorageUri
+from plnt.model.storage_uri import StorageUri
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +16,27 @@ class Link:
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    follows: bool = False
+    """Redirects are part of the source's protocol; credentials stay behind when the host changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Archives of a source, and what was seen in them before they are pulled."""
+
+    archives: tuple[PlannedFile, ...]
+    sizes: Mapping[str, int]
+    """Members that were seen, by path below the model's folder."""
+    is_complete: bool
+    """All members were seen; else the rest is checked when the archives are unpacked."""
 
 
 class Source(Protocol):
-    """One folder of a store."""
+    """One folder of a store. Once its files were listed, ``where`` pins the revision that was listed."""
+
+    @property
+    def packed(self) -> Packed | None:
+        """Archives among what was listed; none where the source holds plain files only."""
 
     @property
     def where(self) -> str:
@@ -49,16 +66,7 @@ class Source(Protocol):
 class OpenSource(Protocol):
     """Opens the source of a URI."""
 
-    def __call__(self, uri: BucketUri, /) -> AbstractAsyncContextManager[Source]:
-        """Open it."""
-
-
-def require_built(uri: StorageUri) -> BucketUri:
-    """Give ``uri`` if this version can pull from its scheme.
-
-    Raises:
-        SpecInvalid: it cannot yet.
-    """
-    if isinstance(uri, BucketUri) and uri.scheme is Scheme.S3:
-        return uri
-    raise SpecInvalid(f"{FIELD}: {uri.scheme}:// is not built yet: copy the weights to an s3:// bucket")
+    def __call__(
+        self, uri: StorageUri, credentials: Credentials | None = None, /
+    ) -> AbstractAsyncContextManager[Source]:
+        """Open it, with the pool's own identity when no credentials are given."""

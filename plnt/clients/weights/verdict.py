@@ -42,6 +42,9 @@ def judge(status: int, headers: Mapping[str, str], first: int, file: PlannedFile
         return Verdict.RELINK
     if status in {412, 416}:
         raise changed(file)
+    if status in {404, 410} and file.version and not file.validator:
+        # The generation that was pinned is gone: stores without versions drop it when the object is written again.
+        raise changed(file)
     if status in {404, 410}:
         raise WeightsNotFound(f"{file.path} was removed from the source during the pull: put it back, then retry")
     if status in _BUSY:
@@ -77,9 +80,10 @@ def _check_same(headers: Mapping[str, str], file: PlannedFile) -> None:
 
 def changed(file: PlannedFile) -> PlntError:
     """Give the error for a file that is no longer what was planned."""
+    pinned = file.validator or file.version
     return SourceChanged(
-        f"{file.path} was replaced at the source after it was pinned ({file.size} bytes, {file.validator}): let the "
-        f"upload finish, then retry to pull what is there now"
+        f"{file.path} was replaced at the source after it was pinned ({file.size} bytes, {pinned}): let the upload "
+        f"finish, then retry to pull what is there now"
     )
 
 
@@ -88,7 +92,7 @@ def denied(file: PlannedFile, text: str) -> PlntError:
     code = re.search(r"<Code>(\w+)</Code>", text)
     return AccessDenied(
         f"the source refuses {file.path} ({code[1] if code else 'HTTP 403'}): give plnt's credentials the right to "
-        f"read the objects (s3:GetObject)"
+        f"read it (on S3 s3:GetObject)"
     )
 
 
