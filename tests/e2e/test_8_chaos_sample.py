@@ -68,18 +68,22 @@ async def test_rollout_goes_on_after_an_outage_of_half_a_minute(subject: Subject
     assert len(subject.serving) == 1
 
 
-async def test_paused_pull_shows_as_such_and_goes_on_when_it_is_unpaused(place: Place) -> None:
+async def test_pull_obeys_the_activity_commands_by_its_name(place: Place) -> None:
     scenario = Scenario(place, "held")
+    pull = ("--activity-id", "pull-weights")
     await scenario.apply(await upload(place.sandbox, 64))
     await scenario.wait_phase(Phase.PULLING_WEIGHTS, 1)
-    await scenario.temporal("activity", "pause", "--activity-id", "pull-weights")
+    await scenario.temporal("activity", "pause", *pull)
     await scenario.wait_for(
         lambda: scenario.temporal("workflow", "describe", "-o", "json"),
         lambda said: '"paused": true' in said.lower(),
         "pause",
     )
-    await scenario.temporal("activity", "unpause", "--activity-id", "pull-weights")
+    await scenario.temporal("activity", "update-options", *pull, "--heartbeat-timeout", "20s")
+    await scenario.temporal("activity", "unpause", *pull)
+    await scenario.temporal("activity", "reset", *pull, "--clear-heartbeat-details")
     await scenario.wait_phase(Phase.READY, 1)
+    assert len(await scenario.runs()) == 1
 
 
 async def test_rollout_waits_for_a_pool_that_is_gone_and_goes_on_when_it_is_back(subject: Subject) -> None:
