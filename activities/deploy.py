@@ -4,13 +4,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from activities import release_pods, survey
+from activities import housekeeping, release_pods, survey
 from activities.progress import heartbeat
 from activities.releases import Releases
 from plnt import steps
 from plnt.clients import kube
 from plnt.clients.helm import open_helm, read_chart_versions
 from plnt.model import messages as m
+from plnt.model.housekeeping import Housekeeping, LiveTrees, Swept
 from plnt.model.workflow_run import Runtime
 from plnt.resources import chart_dir
 from plnt.settings import PoolSettings
@@ -72,6 +73,16 @@ class Deploy:
         await release_pods.watch_canary(self._kube, request)
         return m.Done()
 
+    @steps.implements(steps.SWEEP_RELEASES)
+    async def sweep_releases(self, _: Housekeeping) -> Swept:
+        """Uninstall what vanished WorkflowRuns left."""
+        return await housekeeping.sweep_releases(self._kube, self._releases)
+
+    @steps.implements(steps.LIST_LIVE_TREES)
+    async def list_live_trees(self, _: Housekeeping) -> LiveTrees:
+        """Say which weights trees are in use."""
+        return await housekeeping.list_live_trees(self._kube)
+
     @property
     def activities(self) -> Sequence[Callable[..., Any]]:
         """Every activity, for the worker."""
@@ -83,6 +94,8 @@ class Deploy:
             self.size_release,
             self.uninstall_release,
             self.watch_canary,
+            self.sweep_releases,
+            self.list_live_trees,
         )
 
 

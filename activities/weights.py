@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from activities.cache_keeping import collect_cache, take_lease
 from activities.progress import heartbeat, report_progress
 from plnt.clients.kube import connect
 from plnt.clients.weights.cache import Cache
+from plnt.clients.weights.collect import Rules
 from plnt.clients.weights.credentials import Credentials, read_credentials
 from plnt.clients.weights.pull import Pull, PullSettings, in_thread
 from plnt.clients.weights.resolve import resolve
@@ -15,11 +17,12 @@ from plnt.clients.weights.sources import Sources
 from plnt.clients.weights.throttle import Throttle
 from plnt.model.desired import Ref
 from plnt.model.file_choice import Globs
+from plnt.model.housekeeping import CollectCache, Collected
 from plnt.model.messages import PlanRef, PullWeights, ResolveSource, Tree
 from plnt.model.pull_progress import describe_progress
 from plnt.model.storage_uri import parse_storage_uri
 from plnt.settings import PoolSettings
-from plnt.steps import PULL_WEIGHTS, RESOLVE_SOURCE, implements
+from plnt.steps import COLLECT_CACHE, PULL_WEIGHTS, RESOLVE_SOURCE, implements
 
 REPORT_SECONDS = 2.0
 """Time between two words of progress in the status."""
@@ -28,8 +31,9 @@ REPORT_SECONDS = 2.0
 class WeightsActivities:
     """Activities of the weights pool."""
 
-    def __init__(self, settings: PullSettings) -> None:
+    def __init__(self, settings: PullSettings, rules: Rules) -> None:
         self._settings = settings
+        self._rules = rules
 
     @implements(RESOLVE_SOURCE)
     async def resolve_source(self, request: ResolveSource) -> PlanRef:
@@ -40,6 +44,7 @@ class WeightsActivities:
         async with self._settings.open_source(uri, credentials) as source:
             found = await resolve(source, request.runtime, request.quantization, globs)
         digest = await in_thread(self._settings.cache.write_plan, found.plan)
+        await take_lease(self._settings.cache, digest)
         return PlanRef(
             digest=digest,
             files=len(found.plan.files),
@@ -53,9 +58,16 @@ class WeightsActivities:
     async def pull_weights(self, request: PullWeights) -> Tree:
         """Pull the plan; any worker goes on where another one was stopped or killed."""
         pull = Pull(self._settings, await _find_credentials(request.ref, request.credentials))
+        await take_lease(self._settings.cache, request.plan.digest)
         async with heartbeat(pull.read_progress), _reporting(pull):
             tree = await pull.run(request.plan.digest)
+        await take_lease(self._settings.cache, request.plan.digest, tree.digest)
         return tree.model_copy(update={"online_quantization": request.plan.online_quantization})
+
+    @implements(COLLECT_CACHE)
+    async def collect_cache(self, request: CollectCache) -> Collected:
+        """Collect what nothing needs of the cache."""
+        return await collect_cache(self._settings.cache, request, self._rules)
 
 
 async def _find_credentials(ref: Ref, secret: str) -> Credentials | None:
@@ -98,5 +110,6 @@ async def open_pool(settings: PoolSettings) -> AsyncIterator[Sequence[Callable[.
         connections=settings.pull_connections,
         private_hosts=settings.private_hosts,
     )
-    activities = WeightsActivities(shared)
-    yield [activities.resolve_source, activities.pull_weights]
+    rules = Rules(settings.cache_keep_seconds, settings.cache_high_water_percent)
+    activities = WeightsActivities(shared, rules)
+    yield [activities.resolve_source, activities.pull_weights, activities.collect_cache]

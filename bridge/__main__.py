@@ -21,6 +21,7 @@ from bridge.watch import Watch
 from plnt import telemetry
 from plnt.clients import kube, temporal
 from plnt.clients.health import Check, serve_health
+from plnt.clients.janitor_schedule import ensure_schedule
 from plnt.clients.kube import Kube
 from plnt.clients.worker import run_workers, stop_event
 from plnt.settings import BridgeSettings, SettingsInvalid
@@ -57,6 +58,7 @@ async def serve(settings: BridgeSettings) -> None:
     health = serve_health(settings.listen_host, settings.health_port, lambda: _first(alive), lambda: _first(ready))
     async with health, kube.connect() as api:
         client = await temporal.connect(telemetry.start_runtime(settings), telemetry.start_tracing())
+        await ensure_schedule(client, settings.janitor_seconds)
         stop = stop_event()
         runs = Runs(client)
         dispatcher = Dispatcher(runs)

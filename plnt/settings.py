@@ -80,6 +80,8 @@ class BridgeSettings(Settings):
     """Longest start of a runtime, model load included, in seconds."""
     undo_deadline_seconds: int = Field(7200, alias="PLNT_UNDO_DEADLINE_SECONDS", ge=10)
     """Longest time that one undo step is retried, in seconds."""
+    janitor_seconds: float = Field(600, alias="PLNT_JANITOR_SECONDS", ge=1)
+    """Time between two rounds of the janitor, in seconds."""
     rate_window_seconds: int | None = Field(None, alias="PLNT_RATE_WINDOW_SECONDS", ge=2)
     """Window of the rates in the recording rules, in seconds; none = the chart's own for the runtime."""
     waiting_target: int = Field(4, alias="PLNT_WAITING_TARGET", ge=1)
@@ -131,6 +133,10 @@ class PoolSettings(Settings):
     """The weights cache as the weights pool sees it."""
     cache_max_bytes: int | None = Field(None, alias="PLNT_CACHE_MAX_BYTES", ge=1)
     """Upper bound of the cache, in bytes; none = the volume's size."""
+    cache_keep_seconds: float = Field(604_800, alias="PLNT_CACHE_KEEP_SECONDS", ge=0)
+    """Time for which a tree that nothing uses stays in the cache, in seconds."""
+    cache_high_water_percent: int = Field(85, alias="PLNT_CACHE_HIGH_WATER_PERCENT", ge=1, le=100)
+    """Use of the cache above which trees that nothing uses are collected whatever their age."""
     cache_volume: Json[dict[str, Any]] = Field(
         {"persistentVolumeClaim": {"claimName": "plnt-weights"}}, alias="PLNT_CACHE_VOLUME", validate_default=False
     )

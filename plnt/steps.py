@@ -11,6 +11,7 @@ from temporalio.common import RetryPolicy
 
 from plnt.model import messages as m
 from plnt.model.desired import Loaded
+from plnt.model.housekeeping import CollectCache, Collected, Housekeeping, LiveTrees, Swept
 from plnt.model.message import Message
 from plnt.model.status import Phase, StatusWrite, StatusWritten
 
@@ -197,6 +198,31 @@ WITHDRAW_CANARY = Step(
 SETTLE = Step(
     "settle", m.Settle, m.Settled, Queue.PROMOTE, _MINUTES_5, _HOUR, _PATIENT, Phase.PROMOTING, wait_cancel=True
 )
+SWEEP_RELEASES = Step(
+    "sweep-releases",
+    Housekeeping,
+    Swept,
+    Queue.DEPLOY,
+    _MINUTES_15,
+    _HOUR,
+    _retry(5, 60, attempts=3),
+    heartbeat=_SECONDS_20,
+)
+LIST_LIVE_TREES = Step(
+    "list-live-trees", Housekeeping, LiveTrees, Queue.DEPLOY, _MINUTE, _MINUTES_15, _retry(5, 60, attempts=3)
+)
+COLLECT_CACHE = Step(
+    "collect-cache",
+    CollectCache,
+    Collected,
+    Queue.WEIGHTS,
+    _MINUTES_15,
+    # Half of the grace time for what was used after the live trees were listed.
+    2 * _MINUTES_15,
+    _retry(5, 60, attempts=3),
+    heartbeat=_SECONDS_20,
+    wait_cancel=True,
+)
 
 STEPS: tuple[Step[Message, Message], ...] = (
     LOAD_DESIRED,
@@ -219,6 +245,9 @@ STEPS: tuple[Step[Message, Message], ...] = (
     WATCH_CANARY,
     WITHDRAW_CANARY,
     SETTLE,
+    SWEEP_RELEASES,
+    LIST_LIVE_TREES,
+    COLLECT_CACHE,
 )  # type: ignore[assignment]
 """Every step, for tests and for workers that check that all of a queue's steps are implemented."""
 

@@ -22,6 +22,7 @@ from plnt.errors import PlntError
 from plnt.settings import ControlSettings, SettingsInvalid
 from plnt.steps import Queue
 from workflows.gpu_pool import GpuPool
+from workflows.janitor import Janitor, PinnedJanitor
 from workflows.rollout import Rollout
 from workflows.versioned import PinnedRollout, UpgradedGpuPool
 
@@ -38,7 +39,9 @@ def build_worker(client: Client, settings: ControlSettings) -> Worker:
     return Worker(
         client,
         task_queue=Queue.CONTROL,
-        workflows=[PinnedRollout, UpgradedGpuPool] if settings.worker_deployment else [Rollout, GpuPool],
+        workflows=[PinnedRollout, UpgradedGpuPool, PinnedJanitor]
+        if settings.worker_deployment
+        else [Rollout, GpuPool, Janitor],
         workflow_runner=sandbox(),
         max_concurrent_workflow_tasks=settings.workflow_slots,
         deployment_config=_version(settings),

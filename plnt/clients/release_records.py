@@ -16,6 +16,15 @@ async def fetch_records(kube: Kube, namespace: str, *, release: str = "", owner:
     return [_parse_record(found) for found in maps]
 
 
+async def fetch_all_records(kube: Kube) -> dict[str, list[ReleaseRecord]]:
+    """Read the records of every release of ours, by namespace."""
+    maps, _ = await kube.list(CONFIG_MAPS, labels=f"owner=helm,{names.OWNER_LABEL}")
+    found: dict[str, list[ReleaseRecord]] = {}
+    for one in maps:
+        found.setdefault(str(one["metadata"]["namespace"]), []).append(_parse_record(one))
+    return found
+
+
 def _parse_record(found: Object) -> ReleaseRecord:
     meta = found["metadata"]
     labels = meta["labels"]

@@ -12,8 +12,9 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from plnt import steps
 from plnt.errors import DeployFailed, PlntError, SourceUnavailable
+from plnt.model import autoscaler, names
+from plnt.model import housekeeping as h
 from plnt.model import messages as m
-from plnt.model import names
 from plnt.model.desired import Desired, Loaded, Policy, identity_of
 from plnt.model.message import Message
 from plnt.model.options import Options
@@ -23,6 +24,8 @@ from plnt.model.workflow_run import Spec
 from plnt.steps import Queue, Step, implements
 
 NAMESPACE = "default"
+JANITOR = "janitor"
+"""Name of the world in which the janitor's steps are counted."""
 
 
 def make_spec(**changes: Any) -> Spec:
@@ -142,6 +145,7 @@ class FakeSteps:
         self.free: dict[str, int] = defaultdict(int)
         """Free GPUs by class, for the real line."""
         self.closed: set[str] = set()
+        self.orphans: list[str] = []
 
     def activities(self, queue: Queue) -> list[Callable[..., Any]]:
         """The activities of one queue."""
@@ -319,7 +323,26 @@ class FakeSteps:
     async def settle(self, request: m.Settle) -> m.Settled:
         world = await self._enter(steps.SETTLE, request.ref.name, request)
         world.selector, world.record = request.record.revision, request.record
-        return m.Settled(endpoint=names.endpoint_url(request.base, request.ref.namespace))
+        plan = autoscaler.plan_autoscaler(request.spec, request.policy, keda=True)
+        return m.Settled(
+            endpoint=names.endpoint_url(request.base, request.ref.namespace),
+            autoscaling=autoscaler.describe_plan(plan, request.spec, request.release_name, served=True),
+        )
+
+    @implements(steps.SWEEP_RELEASES)
+    async def sweep_releases(self, request: h.Housekeeping) -> h.Swept:
+        await self._enter(steps.SWEEP_RELEASES, JANITOR, request)
+        return h.Swept(releases=self.orphans)
+
+    @implements(steps.LIST_LIVE_TREES)
+    async def list_live_trees(self, request: h.Housekeeping) -> h.LiveTrees:
+        await self._enter(steps.LIST_LIVE_TREES, JANITOR, request)
+        return h.LiveTrees(trees=["tree-1"])
+
+    @implements(steps.COLLECT_CACHE)
+    async def collect_cache(self, request: h.CollectCache) -> h.Collected:
+        await self._enter(steps.COLLECT_CACHE, JANITOR, request)
+        return h.Collected(trees=["tree-0"])
 
 
 class LostAnswers(Interceptor):

@@ -3,6 +3,7 @@
 VERSION                  layout of this folder
 plans/<digest>.json      a pull plan; <digest>.tree beside it: what a complete pull of it gave
 partials/<key>.*         downloads under way, and claims
+leases/<workflow>.json   what a workflow counts on, so that it is not collected
 pins/<ab>/<key>          digest of the bytes that a pinned file had, so that no other plan fetches it again
 blobs/sha256/<ab>/<hex>  verified contents
 trees/<digest>/          hard links to blobs, published by one rename; the digest is that of its manifest
@@ -23,7 +24,7 @@ from plnt.settings import SettingsInvalid
 
 LAYOUT = "1"
 MANIFEST = ".plnt-manifest.json"
-FOLDERS = ("blobs/sha256", "partials", "pins", "plans", "trees", "tmp")
+FOLDERS = ("blobs/sha256", "leases", "partials", "pins", "plans", "trees", "tmp")
 SPARE_BYTES = 64 << 20
 """Room kept free beside the files, in bytes: journals, plans, folders."""
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EXDEV})
@@ -87,13 +88,18 @@ class Cache:
             )
         return PullPlan.model_validate_json(text)
 
-    def find_tree(self, plan_digest: str) -> Tree | None:
-        """Give the tree that a complete pull of the plan gave, if it is still there."""
+    def find_tree(self, plan_digest: str, *, mark: bool = True) -> Tree | None:
+        """Give the tree that a complete pull of the plan gave, if it is still there; ``mark`` it as used now."""
         try:
             tree = Tree.model_validate_json((self.root / "plans" / f"{plan_digest}.tree").read_bytes())
         except FileNotFoundError:
             return None
-        return tree if (self.root / "trees" / tree.digest / MANIFEST).is_file() else None
+        there = self.mark_used(tree.digest) if mark else (self.root / "trees" / tree.digest / MANIFEST).is_file()
+        return tree if there else None
+
+    def mark_used(self, tree: str) -> bool:
+        """Note that a tree is in use now; false when it is not there."""
+        return _touch(self.root / "trees" / tree / MANIFEST)
 
     def blob_path(self, sha256: str) -> Path:
         """Give where a content lies."""
@@ -101,14 +107,18 @@ class Cache:
 
     def find_blob(self, key: str, size: int, published: str) -> str:
         """Give the digest of a pinned file's content if the cache holds it; ``published`` is the source's, or empty."""
-        recorded = published
+        recorded = published or self.read_pin(key)
         if not recorded:
-            try:
-                recorded = self._pin_path(key).read_text()
-            except FileNotFoundError:
-                return ""
+            return ""
         path = self.blob_path(recorded)
-        return recorded if path.is_file() and path.stat().st_size == size else ""
+        return recorded if _has_size(path, size) and _touch(path) else ""
+
+    def read_pin(self, key: str) -> str:
+        """Give the digest that a pinned file had; empty when it never came."""
+        try:
+            return self._pin_path(key).read_text()
+        except FileNotFoundError:
+            return ""
 
     def _pin_path(self, key: str) -> Path:
         return self.root / "pins" / key[:2] / key
@@ -167,8 +177,7 @@ class Cache:
         """
         if not missing:
             return
-        volume = os.statvfs(self.root)
-        free, needed = volume.f_bavail * volume.f_frsize, missing + SPARE_BYTES
+        free, needed = self.count_free_bytes(), missing + SPARE_BYTES
         if needed > free:
             raise InsufficientDisk(
                 f"the cache volume at {self.root} has {free} bytes free and needs {needed} more for weights of {total} "
@@ -180,10 +189,27 @@ class Cache:
                 f"and needs {missing} more for weights of {total} bytes: raise it, or remove trees that nothing serves"
             )
 
+    def count_free_bytes(self) -> int:
+        """Count what the volume has left for this process, in bytes."""
+        volume = os.statvfs(self.root)
+        return volume.f_bavail * volume.f_frsize
+
+    def measure_room(self) -> tuple[int, int]:
+        """Give capacity and use in bytes: the bound's if there is one, else the volume's."""
+        if self._max_bytes is not None:
+            return self._max_bytes, self.count_used_bytes()
+        volume = os.statvfs(self.root)
+        used = (volume.f_blocks - volume.f_bfree) * volume.f_frsize
+        return used + volume.f_bavail * volume.f_frsize, used
+
     def count_used_bytes(self) -> int:
         """Count what blobs and partials take on the volume, in bytes."""
         paths = [*(self.root / "blobs").rglob("*"), *(self.root / "partials").glob("*.data")]
         return sum(_allocated(path) for path in paths)
+
+    def write_note(self, name: str, text: bytes) -> None:
+        """Write a small file beside the folders, whole or not at all."""
+        self._write(self.root / name, text)
 
     def _write(self, path: Path, data: bytes) -> None:
         """Put a small file in place at once and whole."""
@@ -195,6 +221,22 @@ class Cache:
             os.fchmod(file.fileno(), 0o444)
             os.fsync(file.fileno())
         work.replace(path)
+
+
+def _touch(path: Path) -> bool:
+    """Set a file's time to now, which is how the cache knows what is in use; false when it is not there."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False
 
 
 def _allocated(path: Path) -> int:

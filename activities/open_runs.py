@@ -1,0 +1,33 @@
+"""Whether a workflow still runs, asked by activities that belong to no rollout."""
+
+from datetime import UTC, datetime, timedelta
+
+from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+from temporalio.service import RPCError, RPCStatusCode
+
+RPC_TIMEOUT = timedelta(seconds=10)
+_OPEN = frozenset(
+    {
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED,
+    }
+)
+
+
+async def find_closed(workflow_id: str) -> datetime | None:
+    """Give when a workflow's newest run closed; none = it is open. One that is not known closed long ago."""
+    client = activity.client()
+    request = DescribeWorkflowExecutionRequest(
+        namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id)
+    )
+    try:
+        answer = await client.workflow_service.describe_workflow_execution(request, retry=True, timeout=RPC_TIMEOUT)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return datetime.fromtimestamp(0, UTC)
+        raise
+    info = answer.workflow_execution_info
+    return None if info.status in _OPEN else info.close_time.ToDatetime(UTC)
