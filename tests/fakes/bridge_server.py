@@ -1,5 +1,6 @@
 """A Temporal dev server and an API server double with the bridge's worker between them."""
 
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from plnt.model.poke import Seen, read_seen
 from plnt.settings import BridgeSettings
 from tests.fakes.kube_api import KubeApi, serve_kube_api
 
-TEMPORAL = Path(__file__).parents[2] / ".venv/bin/temporal"
+TEMPORAL = Path(sys.executable).with_name("temporal")
 SEARCH_ATTRIBUTES = [
     *(SearchAttributeKey.for_keyword(f"Plnt{name}") for name in ("Phase", "Namespace", "Model", "Runtime", "GpuClass")),
     SearchAttributeKey.for_int("PlntGeneration"),

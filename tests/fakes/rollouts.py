@@ -1,6 +1,7 @@
 """What a test does with rollouts: start, poke, cancel, wait, and look at what was reported."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from tests.fakes.report_log import ReportLog
 from tests.fakes.steps import NAMESPACE, FakeSteps, LostAnswers, SmallWorld
 from workflows.__main__ import build_worker, sandbox
 
-TEMPORAL = Path(__file__).parents[2] / ".venv/bin/temporal"
+TEMPORAL = Path(sys.executable).with_name("temporal")
 SEARCH_ATTRIBUTES: list[SearchAttributeKey[Any]] = [
     *(SearchAttributeKey.for_keyword(f"Plnt{name}") for name in ("Phase", "Namespace", "Model", "Runtime", "GpuClass")),
     SearchAttributeKey.for_int("PlntGeneration"),
