@@ -43,7 +43,7 @@ def test_wheel_holds_every_chart_and_crd_and_only_the_four_packages(tmp_path: Pa
 def test_no_other_distribution_ships_an_import_name_of_plnt() -> None:
     # An install in place lists no modules, so plnt itself may be missing here.
     owners = packages_distributions()
-    assert {name: set(owners.get(name, [])) - {"plnt"} for name in PACKAGES} == dict.fromkeys(PACKAGES, set())
+    assert {name: set(owners.get(name, [])) - {"plnt"} for name in PACKAGES} == {key: set() for key in PACKAGES}
 
 
 def test_changelog_has_a_heading_for_the_version() -> None:
