@@ -83,7 +83,7 @@ class Rollout:
         """
         ref = _read_ref()
         outbox = Outbox(names.reporter_id(ref.namespace, ref.name))
-        loaded = await self._load(ref)
+        loaded = await self._load_first(ref)
         if loaded.desired is None:
             await self._clear(ref, loaded.policy, outbox)
             return
@@ -95,6 +95,13 @@ class Rollout:
         await outbox.drain()
         await self._recheck(attempt)
         _close(attempt, incomplete or failure)
+
+    async def _load_first(self, ref: Ref) -> Loaded:
+        """Read the WorkflowRun even if a person cancelled before: else nobody could be told that it was cancelled."""
+        try:
+            return await self._load(ref)
+        except asyncio.CancelledError:
+            return await self._load(ref)
 
     async def _load(self, ref: Ref) -> Loaded:
         self._changed = False

@@ -4,14 +4,17 @@ from typing import Any
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.worker import Worker
 
 from plnt.errors import AccessDenied, NameTaken, Rejected, SmokeTestFailed
 from plnt.model import names
 from plnt.model.desired import Policy
 from plnt.model.options import Options
 from plnt.model.status import ConditionType, Phase, PhaseReport
-from tests.fakes.rollouts import Rollouts
+from tests.fakes.rollouts import LOG_QUEUE, Rollouts
 from tests.fakes.steps import Fault, Installed, make_desired, make_spec, serving_world
+from workflows.__main__ import sandbox
+from workflows.rollout import Rollout
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -368,3 +371,27 @@ async def test_run_under_a_foreign_id_fails_at_once(rollouts: Rollouts) -> None:
     run = await rollouts.client.start_workflow("Rollout", id="somebody-elses", task_queue="plnt-control")
     with pytest.raises(WorkflowFailureError):
         await run.result()
+
+
+async def test_cancel_before_any_worker_came_is_told_and_nothing_is_done(rollouts: Rollouts) -> None:
+    world = rollouts.world("early-cancel")
+    queue = "late-control"
+    await rollouts.client.start_workflow("ReportLog", id="status.default.early-cancel", task_queue=LOG_QUEUE)
+    run = await rollouts.client.start_workflow("Rollout", id="rollout.default.early-cancel", task_queue=queue)
+    await run.cancel()
+    async with Worker(rollouts.client, task_queue=queue, workflows=[Rollout], workflow_runner=sandbox()):
+        ended = await rollouts.wait("early-cancel")
+    assert (ended.last.phase, ended.status) == (Phase.ROLLED_BACK, WorkflowExecutionStatus.CANCELED)
+    assert await read_memo(rollouts, "early-cancel", str) == make_desired().identity
+    assert set(world.calls) == {"load-desired"}
+
+
+async def test_cancel_while_the_object_is_read_is_told(rollouts: Rollouts) -> None:
+    fault = rollouts.world("read-cancel").faults["load-desired"] = Fault(hold=True)
+    await rollouts.poke("read-cancel")
+    await rollouts.wait_entered("read-cancel", "load-desired")
+    await rollouts.handle("read-cancel").cancel()
+    fault.released.set()
+    ended = await rollouts.wait("read-cancel")
+    assert (ended.last.phase, ended.status) == (Phase.ROLLED_BACK, WorkflowExecutionStatus.CANCELED)
+    assert set(rollouts.world("read-cancel").calls) == {"load-desired"}
