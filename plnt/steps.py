@@ -195,9 +195,7 @@ WATCH_CANARY = Step(
 WITHDRAW_CANARY = Step(
     "withdraw-canary", m.WithdrawCanary, m.Done, Queue.PROMOTE, _MINUTES_15, _HOURS_2, _PATIENT, heartbeat=_SECONDS_20
 )
-SETTLE = Step(
-    "settle", m.Settle, m.Settled, Queue.PROMOTE, _MINUTES_5, _HOUR, _PATIENT, Phase.PROMOTING, wait_cancel=True
-)
+SETTLE = Step("settle", m.Settle, m.Settled, Queue.PROMOTE, _MINUTE, _HOUR, _PATIENT, Phase.PROMOTING, wait_cancel=True)
 SWEEP_RELEASES = Step(
     "sweep-releases",
     Housekeeping,

@@ -6,7 +6,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.worker import Worker
 
-from plnt.errors import AccessDenied, NameTaken, Rejected, SmokeTestFailed
+from plnt.errors import AccessDenied, NameTaken, Rejected, SmokeTestFailed, SourceUnavailable
 from plnt.model import names
 from plnt.model.desired import Policy
 from plnt.model.options import Options
@@ -395,3 +395,25 @@ async def test_cancel_while_the_object_is_read_is_told(rollouts: Rollouts) -> No
     ended = await rollouts.wait("read-cancel")
     assert (ended.last.phase, ended.status) == (Phase.ROLLED_BACK, WorkflowExecutionStatus.CANCELED)
     assert set(rollouts.world("read-cancel").calls) == {"load-desired"}
+
+
+BOUNDED = Policy(bake_seconds=0, drain_seconds=0, gpu_poll_seconds=0.2, undo_deadline_seconds=2)
+
+
+async def test_undo_that_never_succeeds_ends_at_its_deadline_and_says_what_is_left(rollouts: Rollouts) -> None:
+    world = rollouts.fakes.worlds["bounded"] = serving_world("bounded")
+    world.faults["watch-canary"] = Fault(error=SmokeTestFailed("the canary restarted"))
+    world.faults["withdraw-canary"] = Fault(error=SourceUnavailable("the API server is away"))
+    ended = await rollouts.roll_out("bounded", make_desired(2, spec=NEXT_MODEL, policy=BOUNDED))
+    assert (ended.last.phase, ended.reason) == (Phase.FAILED, "RollbackIncomplete")
+    assert "the API server is away" in ended.last.last_error
+    assert "the canary restarted" in ended.last.last_error
+
+
+async def test_teardown_that_never_succeeds_ends_at_its_deadline_and_keeps_the_finalizer(rollouts: Rollouts) -> None:
+    world = rollouts.fakes.worlds["bounded-teardown"] = serving_world("bounded-teardown")
+    world.faults["uninstall-release"] = Fault(error=SourceUnavailable("the API server is away"))
+    ended = await rollouts.roll_out("bounded-teardown", make_desired(1, deleting=True, policy=BOUNDED))
+    assert ended.last.phase is Phase.FAILED
+    assert "the API server is away" in ended.last.last_error
+    assert world.desired is not None
