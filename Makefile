@@ -53,11 +53,11 @@ imports: $(STAMP) ## import layers
 	$(BIN)/lint-imports
 
 unit: $(STAMP) ## unit, workflow, replay, activity, bridge, chart and distribution tests
-	$(BIN)/plnt build
+	$(BIN)/plnt build --sources
 	$(PYTEST) tests --ignore tests/e2e --ignore tests/chaos
 
 e2e: $(STAMP) ## the whole path on the sandbox
-	$(BIN)/plnt build --metrics
+	$(BIN)/plnt build --metrics --sources
 	$(PYTEST) tests/e2e
 
 charts: $(STAMP) ## chart tests alone

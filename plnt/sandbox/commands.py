@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from plnt.errors import PlntError
@@ -19,6 +20,7 @@ from plnt.sandbox.metrics.servers import provide_metrics_servers
 from plnt.sandbox.programs import Programs, find_programs
 from plnt.sandbox.report import Reporter, render_status
 from plnt.sandbox.running import Sandbox, SettingInvalid, running_sandbox
+from plnt.sandbox.sources.servers import provide_source_servers
 from plnt.sandbox.state import State
 from plnt.sandbox.supervisor import ComponentFailed
 
@@ -29,6 +31,8 @@ def build(options: argparse.Namespace) -> int:
         found = servers.provide_servers(os.environ, reporter)
         if options.metrics:
             provide_metrics_servers(os.environ, reporter)
+        if options.sources:
+            provide_source_servers(os.environ, reporter)
     print(found.folder)
     return 0
 
@@ -36,7 +40,7 @@ def build(options: argparse.Namespace) -> int:
 def up(options: argparse.Namespace) -> int:
     """Run the sandbox in the foreground."""
     with Reporter(sys.stderr) as reporter:
-        programs = _provide_programs(reporter, metrics=options.metrics)
+        programs = _provide_programs(reporter, metrics=options.metrics, sources=options.sources)
         try:
             failure = asyncio.run(_up(options, programs, reporter))
         except (KeyboardInterrupt, asyncio.CancelledError):
@@ -100,10 +104,11 @@ def _root(options: argparse.Namespace) -> Path:
     return Path(options.state or default_state(os.environ)).absolute()
 
 
-def _provide_programs(reporter: Reporter, *, metrics: bool = False) -> Programs:
+def _provide_programs(reporter: Reporter, *, metrics: bool = False, sources: bool = False) -> Programs:
     found = servers.provide_servers(os.environ, reporter)
     own = provide_metrics_servers(os.environ, reporter) if metrics else None
-    return find_programs(found.folder, found.istio_crds, own)
+    programs = find_programs(found.folder, found.istio_crds, own)
+    return replace(programs, sources=provide_source_servers(os.environ, reporter)) if sources else programs
 
 
 async def _up(options: argparse.Namespace, programs: Programs, reporter: Reporter) -> ComponentFailed:

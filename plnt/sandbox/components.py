@@ -5,6 +5,7 @@ from plnt.sandbox.component import Component, Site
 from plnt.sandbox.control_plane import list_control_plane
 from plnt.sandbox.metrics.components import list_metrics
 from plnt.sandbox.product import list_product
+from plnt.sandbox.sources.components import list_sources
 
 WIDE_USERS = (
     "plnt-kube-controller-manager",
@@ -26,5 +27,6 @@ def list_components(site: Site) -> list[Component]:
         *list_mesh(site),
         *list_nodes(site),
         *list_metrics(site),
+        *list_sources(site),
         *list_product(site),
     ]

@@ -59,6 +59,9 @@ NAMES = (
     "promote",
     "prometheus",
     "prometheus-adapter",
+    "gs",
+    "registry",
+    "hub",
 )
 """Ports by purpose, in the order of the block; a product process's is its health endpoint."""
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from plnt.sandbox import backing
 from plnt.sandbox.component import Component, Site, clean_environment
+from plnt.sandbox.sources.components import list_settings
 
 POOLS = ("gpu", "weights", "deploy", "smoke", "promote")
 PRODUCT = ("bridge", "control", *POOLS)
@@ -26,6 +27,7 @@ def list_product(site: Site) -> list[Component]:
         "AWS_ACCESS_KEY_ID": backing.S3_ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": backing.S3_SECRET_KEY,
         "AWS_REGION": backing.S3_REGION,
+        **list_settings(site),
     }
     helm = {f"HELM_{kind}_HOME": str(site.state.data / "helm" / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
     volume = {"PLNT_CACHE_VOLUME": CACHE_VOLUME}

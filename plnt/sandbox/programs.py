@@ -11,6 +11,7 @@ from pathlib import Path
 
 from plnt.errors import PermanentError
 from plnt.sandbox.metrics.servers import MetricsServers
+from plnt.sandbox.sources.servers import SourceServers
 
 KUBECTL_MINORS = range(36, 39)
 """kubectl is supported one minor version around the API server's, 1.37."""
@@ -35,6 +36,8 @@ class Programs:
     envoy: Path
     metrics: MetricsServers | None = None
     """Prometheus and its adapter; none = a sandbox without metrics."""
+    sources: SourceServers | None = None
+    """Servers of weights beside S3; none = a sandbox with S3 alone."""
 
     @property
     def helm(self) -> Path:

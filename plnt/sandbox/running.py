@@ -27,6 +27,8 @@ from plnt.sandbox.pki import Authority
 from plnt.sandbox.ports import claim_block
 from plnt.sandbox.product import PRODUCT
 from plnt.sandbox.programs import Programs
+from plnt.sandbox.sources.components import write_source_files
+from plnt.sandbox.sources.examples import seed_sources
 from plnt.sandbox.state import State, write_json
 from plnt.sandbox.supervisor import Supervisor
 
@@ -153,6 +155,8 @@ def _write_files(site: Site) -> None:
     _write_mesh_files(site)
     if site.programs.metrics is not None:
         write_metrics_files(site)
+    if site.programs.sources is not None:
+        write_source_files(site)
 
 
 def _write_mesh_files(site: Site) -> None:
@@ -201,6 +205,8 @@ async def _fill(sandbox: Sandbox, names: Sequence[str], reach: Say) -> None:
     async with asyncio.TaskGroup() as group:
         if "s3" in names:
             group.create_task(_fill_store(sandbox, reach))
+        if "hub" in names:
+            group.create_task(seed_sources(sandbox.site, sandbox.supervisor))
         group.create_task(_fill_cluster(sandbox, reach))
     await sandbox.supervisor.wait_ready([name for name in names if name not in PRODUCT], SERVER_SECONDS)
     reach("servers answer")

@@ -132,6 +132,7 @@ class Fetcher:
         patience.relinks += 1
         if patience.relinks > MAX_RELINKS:
             raise denied(job.file, answer.read_text())
+        patience.hops = 0
         if job.link is link:
             job.link = None
 
