@@ -74,14 +74,14 @@ class Deploy:
         return m.Done()
 
     @steps.implements(steps.SWEEP_RELEASES)
-    async def sweep_releases(self, _: Housekeeping) -> Swept:
+    async def sweep_releases(self, request: Housekeeping) -> Swept:
         """Uninstall what vanished WorkflowRuns left."""
-        return await housekeeping.sweep_releases(self._kube, self._releases)
+        return await housekeeping.sweep_releases(self._kube, self._releases, request)
 
     @steps.implements(steps.LIST_LIVE_TREES)
-    async def list_live_trees(self, _: Housekeeping) -> LiveTrees:
+    async def list_live_trees(self, request: Housekeeping) -> LiveTrees:
         """Say which weights trees are in use."""
-        return await housekeeping.list_live_trees(self._kube)
+        return await housekeeping.list_live_trees(self._kube, request)
 
     @property
     def activities(self) -> Sequence[Callable[..., Any]]:

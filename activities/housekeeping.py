@@ -9,21 +9,21 @@ from activities.releases import Releases
 from plnt.clients.kube import DEPLOYMENTS, PODS, SERVICES, WORKFLOW_RUNS, Kube
 from plnt.clients.release_records import fetch_all_records
 from plnt.model import names
-from plnt.model.housekeeping import LiveTrees, Swept, choose_orphans
+from plnt.model.housekeeping import Housekeeping, LiveTrees, Swept, choose_orphans
 from plnt.model.live_trees import read_trees
 from plnt.model.messages import ReleaseRequest
 
 logger = logging.getLogger(__name__)
 
 
-async def sweep_releases(kube: Kube, releases: Releases) -> Swept:
+async def sweep_releases(kube: Kube, releases: Releases, where: Housekeeping) -> Swept:
     """Uninstall every release of ours whose WorkflowRun is gone and has no open run.
 
     Releases are listed before WorkflowRuns: one that is made meanwhile is then known.
     """
     swept: list[str] = []
     async with heartbeat():
-        for namespace, records in sorted((await fetch_all_records(kube)).items()):
+        for namespace, records in sorted((await fetch_all_records(kube, places(where))).items()):
             for orphan in choose_orphans(records, namespace, await _known(kube, namespace), datetime.now(UTC)):
                 if await _is_wanted(kube, orphan):
                     continue
@@ -49,12 +49,16 @@ async def _is_wanted(kube: Kube, orphan: ReleaseRequest) -> bool:
     return any([(await find_closed(names.rollout_id(namespace, name))) is None for name in sorted(claimed)])
 
 
-async def list_live_trees(kube: Kube) -> LiveTrees:
+async def list_live_trees(kube: Kube, where: Housekeeping) -> LiveTrees:
     """Give the trees that pods or Deployments of ours mount, and those of serving records."""
-    label = names.OWNER_LABEL
     found: set[str] = set()
-    for resource in (PODS, DEPLOYMENTS):
-        objects, _ = await kube.list(resource, labels=label)
-        found |= read_trees(objects)
-    services, _ = await kube.list(SERVICES, labels=label)
-    return LiveTrees(trees=sorted(found | read_trees(services)))
+    for namespace in places(where):
+        for resource in (PODS, DEPLOYMENTS, SERVICES):
+            objects, _ = await kube.list(resource, namespace, labels=names.OWNER_LABEL)
+            found |= read_trees(objects)
+    return LiveTrees(trees=sorted(found))
+
+
+def places(where: Housekeeping) -> list[str | None]:
+    """Give the namespaces to list; none = all at once."""
+    return list(where.namespaces) or [None]

@@ -58,7 +58,7 @@ async def serve(settings: BridgeSettings) -> None:
     health = serve_health(settings.listen_host, settings.health_port, lambda: _first(alive), lambda: _first(ready))
     async with health, kube.connect() as api:
         client = await temporal.connect(telemetry.start_runtime(settings), telemetry.start_tracing())
-        await ensure_schedule(client, settings.janitor_seconds)
+        await ensure_schedule(client, settings.janitor_seconds, settings.namespaces)
         stop = stop_event()
         runs = Runs(client)
         dispatcher = Dispatcher(runs)

@@ -14,30 +14,31 @@ class Janitor:
     """One round; the schedule ``plnt-janitor`` starts it and skips a round while another runs."""
 
     @workflow.run
-    async def run(self) -> Collected:
+    async def run(self, where: Housekeeping | None = None) -> Collected:
         """Uninstall orphaned releases, then collect the cache; one that fails does not keep the other from its work.
 
         Raises:
             ApplicationError: a step failed; the message says why.
         """
+        where = where or Housekeeping()
         faults: list[str] = []
         done = Collected()
         try:
-            swept = await run_step(SWEEP_RELEASES, Housekeeping(), summary="uninstall releases without a WorkflowRun")
+            swept = await run_step(SWEEP_RELEASES, where, summary="uninstall releases without a WorkflowRun")
             workflow.set_current_details(f"uninstalled: {', '.join(swept.releases) or 'nothing'}")
         except ActivityError as error:
             faults.append(_describe(error))
         try:
-            done = await self._collect()
+            done = await self._collect(where)
         except ActivityError as error:
             faults.append(_describe(error))
         if faults:
             raise ApplicationError("; ".join(faults), type="JanitorFailed", non_retryable=True)
         return done
 
-    async def _collect(self) -> Collected:
+    async def _collect(self, where: Housekeeping) -> Collected:
         """Collect the cache; without the list of trees in use nothing is touched."""
-        live = await run_step(LIST_LIVE_TREES, Housekeeping(), summary="list the weights trees in use")
+        live = await run_step(LIST_LIVE_TREES, where, summary="list the weights trees in use")
         return await run_step(COLLECT_CACHE, CollectCache(live=live.trees), summary="collect the weights cache")
 
 
@@ -51,6 +52,6 @@ class PinnedJanitor(Janitor):
     """The janitor of a versioned worker."""
 
     @workflow.run
-    async def run(self) -> Collected:
+    async def run(self, where: Housekeeping | None = None) -> Collected:
         """Run one round."""
-        return await super().run()
+        return await super().run(where)

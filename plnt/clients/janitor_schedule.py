@@ -1,5 +1,6 @@
 """The schedule that starts the janitor."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from temporalio.client import (
@@ -15,6 +16,7 @@ from temporalio.client import (
     ScheduleUpdateInput,
 )
 
+from plnt.model.housekeeping import Housekeeping
 from plnt.steps import Queue
 
 SCHEDULE = "plnt-janitor"
@@ -22,13 +24,13 @@ RUN_LIMIT = timedelta(hours=3)
 """Longest round: the sum of its steps' limits and some."""
 
 
-async def ensure_schedule(client: Client, seconds: float) -> None:
-    """Create the schedule, or give the one that is there this interval; a pause that a person set stays.
+async def ensure_schedule(client: Client, seconds: float, namespaces: Sequence[str] = ()) -> None:
+    """Create the schedule, or give the one that is there this interval and place; a pause that a person set stays.
 
     Raises:
         RPCError: Temporal does not take the call.
     """
-    wanted = _describe(seconds)
+    wanted = _describe(seconds, namespaces)
     try:
         await client.create_schedule(SCHEDULE, wanted)
     except ScheduleAlreadyRunningError:
@@ -40,10 +42,11 @@ def _change(seen: ScheduleUpdateInput, wanted: Schedule) -> ScheduleUpdate:
     return ScheduleUpdate(schedule=wanted)
 
 
-def _describe(seconds: float) -> Schedule:
+def _describe(seconds: float, namespaces: Sequence[str]) -> Schedule:
     return Schedule(
         action=ScheduleActionStartWorkflow(
             "Janitor",
+            Housekeeping(namespaces=list(namespaces)),
             id=SCHEDULE,
             task_queue=Queue.CONTROL,
             run_timeout=RUN_LIMIT,

@@ -1,5 +1,6 @@
 """Helm's records of releases, read from its ConfigMaps' labels; no helm process is needed."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from plnt.clients.kube import CONFIG_MAPS, Kube, Object
@@ -16,12 +17,13 @@ async def fetch_records(kube: Kube, namespace: str, *, release: str = "", owner:
     return [_parse_record(found) for found in maps]
 
 
-async def fetch_all_records(kube: Kube) -> dict[str, list[ReleaseRecord]]:
-    """Read the records of every release of ours, by namespace."""
-    maps, _ = await kube.list(CONFIG_MAPS, labels=f"owner=helm,{names.OWNER_LABEL}")
+async def fetch_all_records(kube: Kube, places: Sequence[str | None]) -> dict[str, list[ReleaseRecord]]:
+    """Read the records of every release of ours in ``places``, by namespace; a place of none = all namespaces."""
     found: dict[str, list[ReleaseRecord]] = {}
-    for one in maps:
-        found.setdefault(str(one["metadata"]["namespace"]), []).append(_parse_record(one))
+    for place in places:
+        maps, _ = await kube.list(CONFIG_MAPS, place, labels=f"owner=helm,{names.OWNER_LABEL}")
+        for one in maps:
+            found.setdefault(str(one["metadata"]["namespace"]), []).append(_parse_record(one))
     return found
 
 

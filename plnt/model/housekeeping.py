@@ -20,7 +20,10 @@ ORPHAN_AGE = timedelta(minutes=10)
 
 
 class Housekeeping(Message):
-    """No WorkflowRun in particular."""
+    """Look after everything of ours."""
+
+    namespaces: list[str] = []
+    """Where WorkflowRuns live; empty = all namespaces."""
 
 
 class Swept(Message):

@@ -16,7 +16,7 @@ from plnt.model.messages import PlanRef, PullWeights, ResolveSource, Tree
 from plnt.model.pull_progress import PullProgress
 from plnt.model.workflow_run import Quantization, Runtime
 from plnt.settings import PoolSettings, SettingsInvalid
-from plnt.steps import PULL_WEIGHTS, RESOLVE_SOURCE
+from plnt.steps import COLLECT_CACHE, PULL_WEIGHTS, RESOLVE_SOURCE
 from tests.fakes.object_store import ObjectStore
 
 REF = Ref(namespace="default", name="llama")
@@ -81,7 +81,7 @@ async def test_cancelled_pull_ends_and_the_next_one_finishes(pool: list[Callable
 
 async def test_pool_implements_every_step_of_its_queue(pool: list[Callable[..., Any]]) -> None:
     names = {activity.__temporal_activity_definition.name for activity in pool}
-    assert names == {RESOLVE_SOURCE.name, PULL_WEIGHTS.name}
+    assert names == {RESOLVE_SOURCE.name, PULL_WEIGHTS.name, COLLECT_CACHE.name}
 
 
 async def test_cache_of_another_layout_stops_the_pool_with_the_setting_named(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from plnt.clients.weights.cache import MANIFEST, Cache
+from plnt.clients.weights.leases import Leases
 from plnt.errors import PlntError
 from plnt.model.housekeeping import GRACE_SECONDS, PARTIAL_SECONDS, Collected, Room, TreeSeen, choose_trees
 from plnt.model.pull_plan import digest_of, pin_key
@@ -89,6 +90,10 @@ class Collector:
                 continue
             shutil.rmtree(trash, ignore_errors=True)
             yield tree
+
+    def list_held_plans(self) -> set[str]:
+        """Give the plans of all leases, whether their workflows still run or not."""
+        return {lease.plan for lease, _ in Leases(self.cache.root).list()}
 
     def _claimed_plans(self) -> set[str]:
         claims = (self.cache.root / "partials").glob("*.claim")

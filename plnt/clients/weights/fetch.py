@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 BUFFER_BYTES = 1 << 20
 """Best receive buffer: 256 KiB gives two thirds of the rate, 4 MiB half of it (falls out of the cache)."""
-NOTE_BYTES, NOTE_SECONDS = 8 << 20, 1.0
+NOTE_BYTES, NOTE_SECONDS = 2 << 20, 1.0
 """How much of a part may be lost to kill -9."""
 MAX_FAULTS = 6
 """Faults of one part in a row, none of which brought a byte."""
