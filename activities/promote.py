@@ -12,6 +12,7 @@ from typing import Any
 
 from temporalio import activity
 
+from activities import autoscaler
 from activities.fence import check_current_run
 from activities.progress import heartbeat
 from plnt.clients import kube
@@ -80,7 +81,7 @@ class Promote:
 
     @implements(SETTLE)
     async def settle(self, request: Settle) -> Settled:
-        """Let front Service and route follow the serving revision alone, and write the serving record.
+        """Let front Service, route and autoscaler follow the serving revision alone, and write the serving record.
 
         Raises:
             NameTaken: Service or route of the base name belong to somebody else.
@@ -92,8 +93,11 @@ class Promote:
         front = await self._check_front(site) or await self._claim_front(site)
         await self._write_front(site, traffic.render_front(site, request.record), front)
         await self._route_alone(site, request.record.revision)
-        await self._await_endpoint(site, request.record.release)
-        return Settled(endpoint=names.endpoint_url(site.base, site.namespace, site.cluster_domain))
+        autoscaling = await autoscaler.settle_autoscaler(self._kube, site, request)
+        if not await autoscaler.is_at_zero(self._kube, site, request.record.release):
+            await self._await_endpoint(site, request.record.release)
+        endpoint = names.endpoint_url(site.base, site.namespace, site.cluster_domain)
+        return Settled(endpoint=endpoint, autoscaling=autoscaling)
 
     async def _check_front(self, site: Site) -> Object | None:
         front = await self._kube.find(SERVICES, site.namespace, site.base)
@@ -152,7 +156,8 @@ class Promote:
             raise Conflict(f"Service {site.namespace}/{site.base} was applied, but {difference}")
 
     async def _close(self, site: Site) -> None:
-        """Take the route away and let the front Service select nothing; what others own stays as it is."""
+        """Take autoscaler and route away and let the front Service select nothing; what others own stays as it is."""
+        await autoscaler.remove_autoscaler(self._kube, site)
         front = await self._kube.find(SERVICES, site.namespace, site.base)
         route = await self._kube.find(VIRTUAL_SERVICES, site.namespace, site.base)
         if route is not None and traffic.is_own_route(site, route):

@@ -8,7 +8,15 @@ from plnt.errors import GpuQueueTimeout
 from plnt.model import messages as m
 from plnt.model import sizes
 from plnt.model.status import Phase
-from plnt.steps import AWAIT_RELEASE, INSTALL_RELEASE, JOIN_LINE, LEAVE_LINE, SIZE_RELEASE, UNINSTALL_RELEASE
+from plnt.steps import (
+    AWAIT_RELEASE,
+    INSTALL_RELEASE,
+    JOIN_LINE,
+    LEAVE_LINE,
+    SIZE_RELEASE,
+    SURVEY,
+    UNINSTALL_RELEASE,
+)
 from workflows.attempt import Attempt
 from workflows.undo import Undo
 
@@ -129,3 +137,13 @@ async def resize(attempt: Attempt, replicas: int) -> None:
     arg = m.SizeRelease(ref=attempt.ref, base=attempt.base, release=attempt.facts.release, replicas=replicas)
     await attempt.take(SIZE_RELEASE, arg, summary=f"size {attempt.facts.release} to {replicas} pods")
     await await_pods(attempt)
+
+
+async def look_at_stable(attempt: Attempt) -> None:
+    """Note the present size of what serves: an autoscaler may have changed it since the last look."""
+    if attempt.stable is None:
+        return
+    name = attempt.stable.name
+    arg = m.SurveyRequest(ref=attempt.ref, base=attempt.base, policy=attempt.desired.policy, claim=False)
+    world = await attempt.take(SURVEY, arg, summary=f"read the present size of {name}")
+    attempt.stable = next((release for release in world.releases if release.name == name), attempt.stable)

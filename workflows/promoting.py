@@ -1,9 +1,10 @@
 """Promoting: all traffic to the pods that were tested; from weight 100 on there is only forward."""
 
+from plnt.model import autoscaler, sizes
 from plnt.model import messages as m
-from plnt.model import sizes
 from plnt.model.revision import pods_digest
 from plnt.model.status import Phase
+from plnt.model.workflow_run import Spec
 from plnt.steps import (
     AWAIT_RELEASE,
     LEAVE_LINE,
@@ -15,13 +16,14 @@ from plnt.steps import (
     WITHDRAW_CANARY,
 )
 from workflows.attempt import Attempt
-from workflows.deploying import await_pods, resize
+from workflows.deploying import look_at_stable, resize
 from workflows.undo import Undo
 
 
 async def promote(attempt: Attempt, tree: m.Tree) -> None:
     """Size the canary as what serves, route everything to it, settle, and retire what served before."""
     attempt.enter(Phase.PROMOTING)
+    await look_at_stable(attempt)
     await resize(attempt, sizes.full_size(attempt.desired.spec, attempt.stable_pods))
     await cross_over(attempt)
     await settle(attempt, tree.digest)
@@ -62,11 +64,11 @@ async def cross_over(attempt: Attempt) -> None:
 async def settle(attempt: Attempt, tree: str) -> None:
     """Let front Service, record and size follow, again while the WorkflowRun changes in place.
 
-    The report comes after: an endpoint is reported only with its EndpointSlice seen filled.
+    The autoscaler comes before the size: one that is to go would change the size again. The report comes after: an
+    endpoint is reported only with its EndpointSlice seen filled.
     """
     while attempt.applied != attempt.desired.identity:
         desired, release = attempt.desired, attempt.facts.release
-        await _follow_size(attempt, sizes.fixed_size(desired.spec))
         record = m.ServingRecord(
             revision=attempt.facts.revision,
             release=release,
@@ -88,22 +90,23 @@ async def settle(attempt: Attempt, tree: str) -> None:
             ),
             summary=f"point the front Service at {release} and write the serving record",
         )
+        await _follow_size(attempt, desired.spec)
         attempt.applied = desired.identity
-        attempt.note(endpoint=settled.endpoint)
+        attempt.note(endpoint=settled.endpoint, autoscaling=settled.autoscaling)
 
 
-async def _follow_size(attempt: Attempt, replicas: int) -> None:
-    """Size what serves; more pods are waited for, since Ready is said of the newest generation."""
-    release, before = attempt.facts.release, attempt.size
-    if replicas == before:
-        return
-    arg = m.SizeRelease(ref=attempt.ref, base=attempt.base, release=release, replicas=replicas)
-    await attempt.insist(SIZE_RELEASE, arg, summary=f"size {release} to {replicas} pods")
-    attempt.size = replicas
+async def _follow_size(attempt: Attempt, spec: Spec) -> None:
+    """Size what serves, unless an autoscaler does; more pods are waited for, since Ready is said of this generation."""
+    release, before, replicas = attempt.facts.release, attempt.size, sizes.least_size(spec)
+    scaled = autoscaler.is_wanted(spec)
+    if replicas != before and not scaled:
+        arg = m.SizeRelease(ref=attempt.ref, base=attempt.base, release=release, replicas=replicas)
+        await attempt.insist(SIZE_RELEASE, arg, summary=f"size {release} to {replicas} pods")
     if replicas > before:
         policy = attempt.desired.policy
         wait = m.AwaitRelease(ref=attempt.ref, base=attempt.base, release=release, replicas=replicas, policy=policy)
         await attempt.insist(AWAIT_RELEASE, wait, summary=f"wait for {replicas} ready pods")
+    attempt.size = 0 if scaled else replicas
 
 
 async def retire(attempt: Attempt) -> None:
@@ -134,10 +137,12 @@ async def follow(attempt: Attempt, tree: str) -> None:
         release=stable.name,
         weights=attempt.world.weights or {stable.revision: 100},
     )
-    attempt.size = stable.replicas
     attempt.enter(Phase.PROMOTING)
-    await resize(attempt, sizes.fixed_size(attempt.desired.spec))
-    if stable.ready < attempt.size:
-        await await_pods(attempt)
+    least = sizes.least_size(attempt.desired.spec)
+    if stable.replicas < least:
+        arg = m.SizeRelease(ref=attempt.ref, base=attempt.base, release=stable.name, replicas=least)
+        await attempt.take(SIZE_RELEASE, arg, summary=f"size {stable.name} to {least} pods")
+    # What was read may change while an autoscaler holds it, so the size counts as unknown until it is settled.
+    attempt.size = 0
     await settle(attempt, tree)
     attempt.report(phase=Phase.READY)

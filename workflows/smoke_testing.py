@@ -10,7 +10,7 @@ from plnt.model.status import Phase
 from plnt.model.workflow_run import SmokeTest
 from plnt.steps import RUN_SMOKE_TEST, SET_WEIGHTS, WATCH_CANARY, WITHDRAW_CANARY
 from workflows.attempt import Attempt
-from workflows.deploying import resize
+from workflows.deploying import look_at_stable, resize
 from workflows.undo import Undo
 
 _SECONDS_PER_PROMPT = 20
@@ -68,6 +68,7 @@ async def bake(attempt: Attempt) -> None:
     """Give the canary its share and watch its pods."""
     spec = attempt.desired.spec
     percent = spec.canary.traffic_percent
+    await look_at_stable(attempt)
     await resize(attempt, max(attempt.size, sizes.canary_size(spec, attempt.stable_pods)))
     withdraw = m.WithdrawCanary(
         ref=attempt.ref, base=attempt.base, policy=attempt.desired.policy, stable=attempt.stable_revision

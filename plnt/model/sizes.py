@@ -10,6 +10,11 @@ def fixed_size(spec: Spec) -> int:
     return max(spec.replicas.min, 1)
 
 
+def least_size(spec: Spec) -> int:
+    """Give the fewest pods of a serving release; only an autoscaler takes the last one away."""
+    return fixed_size(spec) if spec.autoscaling.target_tokens_per_second is None else spec.replicas.min
+
+
 def full_size(spec: Spec, stable_pods: int) -> int:
     """Give the size at weight 100: no less than what serves now, so that promotion never loses capacity."""
     return max(fixed_size(spec), stable_pods)

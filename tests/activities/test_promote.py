@@ -21,8 +21,8 @@ from plnt.clients.kube import NODES, PODS, SERVICES, VIRTUAL_SERVICES, Kube, Obj
 from plnt.errors import AccessDenied, ApiUnavailable, Conflict, EndpointNotReady, NameTaken, NotFound, StaleRun
 from plnt.model import names, traffic
 from plnt.model.desired import Policy, Ref
-from plnt.model.messages import ServingRecord, Settle, SetWeights, WithdrawCanary
-from plnt.model.workflow_run import Spec
+from plnt.model.messages import ServingRecord, Settle, Settled, SetWeights, WithdrawCanary
+from plnt.model.workflow_run import Autoscaling, Replicas, Spec
 from plnt.sandbox.cluster import NAMESPACES, open_kube
 from plnt.sandbox.programs import Programs
 from plnt.sandbox.running import Sandbox
@@ -39,6 +39,8 @@ SPEC = Spec.model_validate(
         "resources": {"gpu": 1, "gpuClass": "nvidia.com/h100", "memoryGiB": 8},
     }
 )
+HPAS = Resource("autoscaling/v2", "horizontalpodautoscalers")
+TARGET = Autoscaling(target_tokens_per_second=1500)
 Result = TypeVar("Result")
 
 
@@ -117,17 +119,30 @@ class Rig:
         return beats
 
     async def settle(self, revision: str) -> str:
+        return (await self.settle_spec(revision)).endpoint
+
+    async def settle_spec(self, revision: str, *, generation: int = 2, **changes: Any) -> Settled:
         record = ServingRecord(
             revision=revision,
             release=f"{BASE}-{revision}",
-            generation=2,
+            generation=generation,
             identity="u/2/o/live",
             pods_digest="d",
         )
+        spec = SPEC.model_copy(update=changes)
         request = Settle(
-            ref=self.ref, base=BASE, policy=Policy(), record=record, spec=SPEC, release_name=record.release
+            ref=self.ref, base=BASE, policy=Policy(), record=record, spec=spec, release_name=record.release
         )
-        return (await self.run(Promote(self.kube).settle, request)).endpoint
+        return await self.run(Promote(self.kube).settle, request)
+
+    async def scaler(self) -> tuple[str, int, int, str] | None:
+        """Target, bounds and token target of the autoscaler; none when there is none."""
+        found = await self.kube.find(HPAS, self.namespace, BASE)
+        if found is None:
+            return None
+        spec = found["spec"]
+        tokens = spec["metrics"][0]["pods"]["target"]["averageValue"]
+        return spec["scaleTargetRef"]["name"], spec["minReplicas"], spec["maxReplicas"], tokens
 
     async def route(self) -> Object:
         return await self.kube.get(VIRTUAL_SERVICES, self.namespace, BASE)
@@ -333,6 +348,49 @@ async def test_settle_restores_a_lost_front_service_that_can_be_closed_again(rig
     assert traffic.read_selected_release(await rig.front()) == f"{BASE}-{NEW}"
     await rig.withdraw(None)
     assert traffic.read_selected_release(await rig.front()) is None
+
+
+async def test_autoscaler_comes_with_a_target_moves_with_the_promotion_and_goes_with_the_target(rig: Rig) -> None:
+    await rig.start_pod(OLD)
+    await rig.start_pod(NEW)
+    settled = await rig.settle_spec(OLD, autoscaling=TARGET)
+    assert settled.autoscaling is not None
+    assert settled.autoscaling.reason == "MetricsUnavailable"
+    assert await rig.scaler() == (f"{BASE}-{OLD}", 1, 3, "1500")
+    await rig.settle_spec(NEW, autoscaling=TARGET, replicas=Replicas(min=2, max=5))
+    assert await rig.scaler() == (f"{BASE}-{NEW}", 2, 5, "1500")
+    settled = await rig.settle_spec(NEW)
+    assert settled.autoscaling is not None
+    assert (settled.autoscaling.reason, await rig.scaler()) == ("NotRequested", None)
+
+
+async def test_finished_promotion_moves_the_autoscaler_and_leaves_its_bounds(rig: Rig) -> None:
+    await rig.start_pod(OLD)
+    await rig.start_pod(NEW)
+    await rig.settle_spec(OLD, autoscaling=TARGET)
+    settled = await rig.settle_spec(NEW, generation=0, replicas=Replicas(min=7, max=2_147_483_648))
+    assert settled.autoscaling is None
+    assert await rig.scaler() == (f"{BASE}-{NEW}", 1, 3, "1500")
+
+
+async def test_withdrawal_of_everything_takes_the_autoscaler_away(rig: Rig) -> None:
+    await rig.start_pod(OLD)
+    await rig.settle_spec(OLD, autoscaling=TARGET)
+    await rig.withdraw(None)
+    assert await rig.scaler() is None
+
+
+async def test_autoscaler_of_somebody_else_stays_and_is_told(rig: Rig) -> None:
+    await rig.start_pod(OLD)
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}
+    body = {"metadata": {"name": BASE}, "spec": {"scaleTargetRef": target, "maxReplicas": 9}}
+    await rig.kube.create(HPAS, rig.namespace, {"apiVersion": HPAS.api, "kind": "HorizontalPodAutoscaler", **body})
+    settled = await rig.settle_spec(OLD, autoscaling=TARGET)
+    assert settled.autoscaling is not None
+    assert (settled.autoscaling.ready, settled.autoscaling.reason) == (False, "NameTaken")
+    await rig.withdraw(None)
+    found = await rig.kube.get(HPAS, rig.namespace, BASE)
+    assert found["spec"]["scaleTargetRef"]["name"] == "other"
 
 
 async def test_traffic_stays_where_it_is_when_another_run_holds_the_name(rig: Rig) -> None:

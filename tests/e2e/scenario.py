@@ -210,6 +210,7 @@ class Traffic:
     proxy: str
     endpoint: str
     model: str = "test/model"
+    max_tokens: int = 2
     answers: list[Answer] = field(default_factory=list)
 
     @property
@@ -237,7 +238,7 @@ class Traffic:
 
     async def send(self, session: aiohttp.ClientSession) -> Answer:
         """Send one request."""
-        body = {"model": self.model, "prompt": "Say a word.", "max_tokens": 2, "stream": True}
+        body = {"model": self.model, "prompt": "Say a word.", "max_tokens": self.max_tokens, "stream": True}
         answer = Answer(time.monotonic(), 0.0, "", "")
         try:
             async with session.post(f"{self.endpoint}/v1/completions", json=body, proxy=self.proxy) as response:
