@@ -9,7 +9,7 @@ TABLE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 
 
 def test_settings_table_lists_each_setting_with_its_default() -> None:
-    documented = dict(re.findall(r"^\| `(PLNT_\w+)` \|([^|]*)\|", TABLE.read_text(), re.MULTILINE))
+    documented = dict(re.findall(r"^\| `([A-Z][A-Z0-9_]+)` \|([^|]*)\|", TABLE.read_text(), re.MULTILINE))
     fields = {f.alias: f for s in (BridgeSettings, ControlSettings, PoolSettings) for f in s.model_fields.values()}
     assert set(documented) == set(fields)
     for name, field in fields.items():
