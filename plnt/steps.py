@@ -88,7 +88,7 @@ LOAD_DESIRED = Step(
     wait_cancel=True,
 )
 DROP_FINALIZER = Step("drop-finalizer", m.DropFinalizer, m.Done, Queue.BRIDGE, _SECONDS_10, _FOREVER, _PATIENT)
-WRITE_STATUS = Step("write-status", StatusWrite, StatusWritten, Queue.BRIDGE, _SECONDS_30, _FOREVER, _PATIENT)
+WRITE_STATUS = Step("write-status", StatusWrite, StatusWritten, Queue.BRIDGE, _SECONDS_10, _FOREVER, _PATIENT)
 
 SURVEY = Step(
     "survey", m.SurveyRequest, m.World, Queue.DEPLOY, _MINUTE, _HOUR, _PATIENT, Phase.VALIDATING, wait_cancel=True

@@ -11,6 +11,7 @@ from plnt.clients.kube import WORKFLOW_RUNS
 from plnt.model import names
 from plnt.model.status import Phase
 from plnt.sandbox.cluster import open_kube, wait_served
+from plnt.sandbox.product import PRODUCT
 from plnt.sandbox.programs import Programs
 from plnt.sandbox.running import Sandbox, running_sandbox
 from tests.chaos.kills import SETTINGS, Cell, Subject, play, serve_first, strike, upload, wait_end, wait_moment
@@ -95,6 +96,19 @@ async def test_rollout_waits_for_a_pool_that_is_gone_and_goes_on_when_it_is_back
     sandbox.supervisor.resume("deploy")
     await wait_end(scenario, Phase.READY, generation)
     subject.serving = await scenario.releases()
+
+
+async def test_rollout_goes_on_when_every_process_of_plnt_restarts_at_once(subject: Subject) -> None:
+    scenario, sandbox = subject.scenario, subject.place.sandbox
+    uri, before = await upload(sandbox, 2), await scenario.runs()
+    generation = await scenario.apply(uri, annotations={"plnt.work/bake-seconds": "10"})
+    await wait_moment(scenario, generation, Phase.SMOKE_TESTING)
+    for component in PRODUCT:
+        sandbox.supervisor.kill(component, signal.SIGTERM)
+    await wait_end(scenario, Phase.READY, generation)
+    await wait_settled(subject.place)
+    subject.serving = await scenario.releases()
+    assert len(await scenario.runs()) == len(before) + 1
 
 
 async def test_deleted_kind_takes_everything_down_and_works_again_once_it_is_back(place: Place) -> None:
