@@ -1,6 +1,8 @@
 """Weights from real servers of every scheme: pinned, proven, the very bytes."""
 
 import asyncio
+import base64
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -22,18 +24,23 @@ from plnt.model.storage_uri import parse_storage_uri
 from plnt.model.workflow_run import Quantization, Runtime
 from plnt.sandbox.sources.hub import TOKEN, write_repository
 from plnt.sandbox.sources.seed import (
+    EMPTY,
     IMAGE_CONFIG,
     IMAGE_LAYER,
     MANIFEST,
+    TITLE,
     Blob,
     Pusher,
+    list_files,
     pack,
     push_files,
     push_modelcar,
     push_modelpack,
     seed_gs,
 )
+from plnt.settings import PoolSettings
 from tests.fakes.source_servers import SourceServers, running_source_servers
+from tests.fakes.token_server import PASSWORD, USER, running_private_registry
 
 
 @pytest.fixture(scope="session")
@@ -264,3 +271,36 @@ async def test_manifest_without_weights_is_refused(servers: SourceServers) -> No
     )
     with pytest.raises(SpecInvalid, match="no layer of weights"):
         await make_plan(servers, f"oci://{servers.registry_host}/docs:v1")
+
+
+def docker_config(host: str, user: str, password: str) -> Credentials:
+    auth = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return Credentials("default/pull", {".dockerconfigjson": json.dumps({"auths": {host: {"auth": auth}}})})
+
+
+async def test_private_registry_opens_with_the_secrets_login_alone(
+    cache: Cache, model_folder: Path, tmp_path: Path
+) -> None:
+    async with running_private_registry(tmp_path) as private:
+        host, realm = private.registry.removeprefix("http://"), private.realm.split("/")[2]
+        headers = {"Authorization": f"Bearer {private.make_token('repository:org/model:pull,push')}"}
+        config = Blob(b"{}", EMPTY)
+        layers = [
+            Blob(path.read_bytes(), "application/octet-stream", {TITLE: path.name}) for path in list_files(model_folder)
+        ]
+        await Pusher(private.registry, "org/model", headers).push("v1", config, layers, "application/vnd.example")
+        settings = PoolSettings.read({"PLNT_WEIGHTS_PRIVATE_HOSTS": f"{host},{realm}"})
+        uri = parse_storage_uri(f"oci://{host}/org/model:v1")
+
+        async def make(credentials: Credentials | None) -> PullPlan:
+            async with Sources(settings).open(uri, credentials) as source:
+                return (await resolve(source, Runtime.VLLM, Quantization.FP16)).plan
+
+        for wrong in (None, docker_config(host, USER, "guess"), docker_config("other.test", USER, PASSWORD)):
+            with pytest.raises(AccessDenied, match=r"plnt\.work/credentials"):
+                await make(wrong)
+        credentials = docker_config(host, USER, PASSWORD)
+        shared = PullSettings(cache, Sources(settings).open, Throttle(None), 4, settings.private_hosts)
+        tree = await Pull(shared, credentials).run(cache.write_plan(await make(credentials)))
+        assert read_tree(cache, tree) == read_folder(model_folder)
+        assert set(private.asked) == {"repository:org/model:pull"}
