@@ -22,6 +22,9 @@ SMALL_BYTES = 8 << 20
 MIN_PART_BYTES, MAX_PART_BYTES = 8 << 20, 64 << 20
 PARTS_PER_CONNECTION = 8
 """With fewer, the last parts leave connections idle (measured with a cap of 90 MB/s each)."""
+MAX_BACKLOG_BYTES = 1 << 30
+"""Bytes in order that wait for a hasher above which no part is begun: they should still be in the page cache."""
+_LOOK_SECONDS = 0.2
 LANES = 4
 """Files in flight at once: parts ascend in each, which keeps the hasher close behind and the disk near-sequential."""
 
@@ -91,70 +94,88 @@ class Board:
 
     def __init__(self, jobs: Sequence[Job], part_bytes: int) -> None:
         self.part_bytes = part_bytes
+        self.max_backlog = MAX_BACKLOG_BYTES
         self.stop = threading.Event()
         """Set when the pull is over for any reason; threads look at it at every buffer."""
         self.failure: BaseException | None = None
         self._parts = deque(order_parts(jobs, part_bytes))
         self._to_hash: deque[Job] = deque()
+        self._behind: set[Job] = set()
         self._open = len(jobs)
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._parts_changed, self._hash_changed = threading.Condition(lock), threading.Condition(lock)
         if not jobs:
             self.stop.set()
 
     def take_part(self) -> Part | None:
-        """Wait for a part; None = the pull is over."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._parts or self.stop.is_set())
+        """Wait for a part, and for the hashers if they are far behind; None = the pull is over."""
+        with self._parts_changed:
+            while not self._may_take():
+                self._parts_changed.wait(_LOOK_SECONDS)
             return None if self.stop.is_set() else self._parts.popleft()
+
+    def _may_take(self) -> bool:
+        if self.stop.is_set() or not self._parts:
+            return self.stop.is_set()
+        return sum(job.partial.reach(job.hashed) - job.hashed for job in self._behind) <= self.max_backlog
 
     def take_to_hash(self) -> Job | None:
         """Wait for a file with bytes to hash; None = the pull is over."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._to_hash or self.stop.is_set())
+        with self._hash_changed:
+            self._hash_changed.wait_for(lambda: self._to_hash or self.stop.is_set())
             return None if self.stop.is_set() else self._to_hash.popleft()
 
     def offer_to_hash(self, job: Job) -> None:
         """Say that a file has more bytes in order; a file is with one hasher at a time."""
-        with self._changed:
+        with self._hash_changed:
             if not job.hashing:
                 job.hashing = True
+                self._behind.add(job)
                 self._to_hash.append(job)
-                self._changed.notify_all()
+                self._hash_changed.notify()
 
     def release(self, job: Job) -> bool:
         """Give a file back after hashing; false when more bytes came meanwhile and it must be looked at again."""
-        with self._changed:
+        with self._parts_changed:
             if job.hashed < job.file.size and job.partial.reach(job.hashed) > job.hashed:
                 return False
-            job.hashing = False
+            self._put_down(job)
             return True
+
+    def _put_down(self, job: Job) -> None:
+        job.hashing = False
+        self._behind.discard(job)
+        self._parts_changed.notify_all()
 
     def claim_whole(self, job: Job) -> bool:
         """Ask to be the thread that fetches all of a file."""
-        with self._changed:
+        with self._parts_changed:
             mine = not job.is_whole
             job.is_whole = True
             return mine
 
     def refetch(self, job: Job) -> None:
         """Put a restarted file's parts back."""
-        with self._changed:
-            job.hashing = False
+        with self._parts_changed:
             self._parts.extend(cut_parts(job, self.part_bytes))
-            self._changed.notify_all()
+            self._put_down(job)
 
-    def close_file(self) -> None:
+    def close_file(self, job: Job) -> None:
         """Count a file as done; the last one ends the pull."""
-        with self._changed:
+        with self._parts_changed:
+            self._put_down(job)
             self._open -= 1
             if not self._open:
-                self.stop.set()
-            self._changed.notify_all()
+                self._end()
+
+    def _end(self) -> None:
+        self.stop.set()
+        self._parts_changed.notify_all()
+        self._hash_changed.notify_all()
 
     def fail(self, error: BaseException | None) -> None:
         """End the pull; the first error is kept, none means that it was told to stop."""
-        with self._changed:
+        with self._parts_changed:
             if not self.stop.is_set():
                 self.failure = error
-                self.stop.set()
-            self._changed.notify_all()
+            self._end()

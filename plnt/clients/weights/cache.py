@@ -135,8 +135,8 @@ class Cache:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             partial.path.replace(path)
-            _sync_folder(path.parent)
-        self._write(self._pin_path(key), sha256.encode())
+        # Neither the new name nor the pin is worth a sync: one that a power failure takes costs another fetch.
+        self._write(self._pin_path(key), sha256.encode(), sync=False)
         partial.forget()
 
     def publish_tree(self, files: list[TreeFile], plan_digest: str, proof: str) -> Tree:
@@ -211,7 +211,7 @@ class Cache:
         """Write a small file beside the folders, whole or not at all."""
         self._write(self.root / name, text)
 
-    def _write(self, path: Path, data: bytes) -> None:
+    def _write(self, path: Path, data: bytes, *, sync: bool = True) -> None:
         """Put a small file in place at once and whole."""
         work = self.tmp / uuid4().hex
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -219,7 +219,8 @@ class Cache:
             file.write(data)
             file.flush()
             os.fchmod(file.fileno(), 0o444)
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         work.replace(path)
 
 

@@ -68,7 +68,7 @@ class Hasher:
         self._cache.keep_blob(job.partial, found, pin_key(self._plan, job.file))
         self.kept.append(TreeFile(path=job.file.path, size=job.file.size, sha256=found))
         self._meter.add_file()
-        self._board.close_file()
+        self._board.close_file(job)
 
     def _refuse(self, job: Job, found: str, published: str) -> None:
         """Throw the bytes away and fetch them once more.
