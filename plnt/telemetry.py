@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -79,3 +79,18 @@ def start_tracing() -> tuple[Plugin, ...]:
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
     return (OpenTelemetryPlugin(add_temporal_spans=True),)
+
+
+def end_process(status: int) -> NoReturn:
+    """Send what is left to be sent and end the process at once.
+
+    Threads of the Temporal SDK may still call into Python; an interpreter that is being torn down aborts then, and an
+    orderly stop would look like a crash to whoever supervises the process.
+    """
+    shutdown = getattr(trace.get_tracer_provider(), "shutdown", None)
+    if shutdown is not None:
+        shutdown()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
