@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -39,6 +41,7 @@ from plnt.sandbox.sources.seed import (
     seed_gs,
 )
 from plnt.settings import PoolSettings
+from tests.fakes.object_store import ACCESS_KEY, SECRET_KEY, STRANGER_KEY, STRANGER_SECRET, ObjectStore
 from tests.fakes.source_servers import SourceServers, running_source_servers
 from tests.fakes.token_server import PASSWORD, USER, running_private_registry
 
@@ -304,3 +307,50 @@ async def test_private_registry_opens_with_the_secrets_login_alone(
         tree = await Pull(shared, credentials).run(cache.write_plan(await make(credentials)))
         assert read_tree(cache, tree) == read_folder(model_folder)
         assert set(private.asked) == {"repository:org/model:pull"}
+
+
+async def test_bucket_opens_with_the_secrets_keys_where_the_pools_own_are_refused(
+    s3_environ: ObjectStore, seeded: str, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", STRANGER_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", STRANGER_SECRET)
+    keys = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
+    credentials, sources, uri = (
+        Credentials("default/keys", keys),
+        Sources(PoolSettings.read({})),
+        parse_storage_uri(seeded),
+    )
+    async with sources.open(uri) as source:
+        with pytest.raises(AccessDenied):
+            await source.list_files()
+    async with sources.open(uri, credentials) as source:
+        plan = (await resolve(source, Runtime.VLLM, Quantization.FP16)).plan
+    tree = await Pull(PullSettings(cache, sources.open, Throttle(None), 4), credentials).run(cache.write_plan(plan))
+    assert tree.bytes == plan.bytes
+
+
+@pytest.mark.parametrize(
+    ("scheme", "foreign"),
+    [
+        ("s3", {"gcsfs", "huggingface_hub"}),
+        ("oci", {"gcsfs", "huggingface_hub", "aioboto3"}),
+        ("gs", {"huggingface_hub", "aioboto3"}),
+        ("hf", {"gcsfs", "aioboto3"}),
+    ],
+)
+def test_pool_loads_the_client_of_the_scheme_in_use_alone(scheme: str, foreign: set[str]) -> None:
+    """Each library takes memory that a worker of another scheme needs for weights."""
+    uri = {"s3": "s3://bucket/m", "gs": "gs://bucket/m", "oci": "oci://r.test/m:v1", "hf": "hf://o/m"}[scheme]
+    code = (
+        "import asyncio, sys\n"
+        "from plnt.clients.weights.sources import Sources\n"
+        "from plnt.model.storage_uri import parse_storage_uri\n"
+        "from plnt.settings import PoolSettings\n"
+        "settings = PoolSettings.read({'STORAGE_EMULATOR_HOST': 'http://127.0.0.1:1'})\n"
+        "async def main():\n"
+        f"    async with Sources(settings).open(parse_storage_uri('{uri}')):\n"
+        "        print(' '.join(sys.modules))\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not foreign & set(done.stdout.split())
