@@ -19,6 +19,8 @@ from plnt.model.weight_files import parse_json_object
 MAX_TOKEN_BYTES = 1 << 20
 TOKEN_SECONDS = 60
 """Life of a token whose issuer does not say, as the token protocol has it."""
+REUSE_SECONDS = 10.0
+"""Age up to which the links of one pull share a token."""
 _FRESH = 0.8
 """Part of a token's life after which another is asked for."""
 _HUB = frozenset({"docker.io", "index.docker.io"})
@@ -34,7 +36,7 @@ class Registry:
         self._host = "registry-1.docker.io" if is_hub else uri.host
         self._name = f"library/{uri.name}" if is_hub and "/" not in uri.name else uri.name
         self._authorization = ""
-        self._fresh_until = 0.0
+        self._authorized_at = self._fresh_until = 0.0
 
     async def read_manifest(self, reference: str, where: str) -> tuple[bytes, str]:
         """Give a manifest by tag or digest, and its digest, which was computed here.
@@ -64,7 +66,9 @@ class Registry:
         return reply.body
 
     async def make_link(self, digest: str) -> Link:
-        """Give a link to a blob, with a token that is good for a while."""
+        """Give a link to a blob, with a token of the last seconds: an older one may be why a link is asked for anew."""
+        if time.monotonic() - self._authorized_at > REUSE_SECONDS:
+            self._fresh_until = 0.0
         await self._authorize()
         return self._link(f"blobs/{digest}", {})
 
@@ -92,7 +96,8 @@ class Registry:
             self._authorization = f"Bearer {token}"
         elif kind.lower() == "basic" and self._login is not None:
             self._authorization = _basic(self._login)
-        self._fresh_until = time.monotonic() + seconds * _FRESH
+        self._authorized_at = time.monotonic()
+        self._fresh_until = self._authorized_at + seconds * _FRESH
 
     async def _ping(self) -> Reply:
         """Ask for the protocol's version; a host that the operator named may speak plain HTTP."""
