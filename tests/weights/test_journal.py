@@ -63,3 +63,43 @@ def test_ranges_and_gaps_together_cover_everything_once(pairs: list[tuple[int, i
     assert not covered & missing
     assert ranges.total == len(covered)
     assert all(ranges.reach(byte) > byte for byte in covered)
+
+
+NOTES = st.lists(
+    st.one_of(
+        st.tuples(st.just("note"), st.integers(0, 90), st.integers(1, 10)),
+        st.tuples(st.just("synced"), st.integers(0, 90), st.integers(1, 10)),
+        st.tuples(st.just("torn"), st.integers(1, 60), st.just(0)),
+        st.tuples(st.just("noise"), st.integers(0, 255), st.just(0)),
+    ),
+    max_size=12,
+)
+
+
+@given(events=NOTES)
+def test_journal_never_claims_a_byte_that_was_not_noted_whatever_a_crash_leaves(
+    events: list[tuple[str, int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "j"
+    noted: set[int] = set()
+    certain: set[int] = set()
+    for kind, first, length in events:
+        covered = set(range(first, first + length))
+        journal = Journal(path)
+        if kind == "note":
+            journal.note(first, first + length)
+        elif kind == "synced":
+            journal.note_synced(Ranges([(first, first + length)]))
+        elif kind == "torn" and path.exists():
+            path.write_bytes(path.read_bytes()[:-first])
+        elif kind == "noise":
+            with path.open("ab") as file:
+                file.write(bytes([first, 10, first]))
+        journal.close()
+        if kind in {"note", "synced"}:
+            noted |= covered
+            certain |= covered
+        elif kind == "torn":
+            certain = set()
+    found = {byte for first, end in Journal(path).read() for byte in range(first, end)}
+    assert certain <= found <= noted

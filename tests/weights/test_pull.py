@@ -219,3 +219,24 @@ async def test_rate_stays_under_its_bound_and_the_loop_free(s3_environ: ObjectSt
     watching.cancel()
     assert plan.bytes / (time.monotonic() - began) < 12.5 * MIB
     assert sorted(lags)[len(lags) * 9 // 10] < 0.2
+
+
+NO_LOCKS = """
+import fcntl
+fcntl.flock = fcntl.lockf = lambda *_: None
+"""
+
+
+async def test_two_processes_on_a_volume_without_locks_fetch_a_tree_once(
+    s3_environ: ObjectStore, seeded: str, cache: Cache, model_folder: Path
+) -> None:
+    plan = await make_plan("llama/fp16")
+    digest = cache.write_plan(plan)
+    async with counting_proxy(s3_environ) as proxy:
+        environ = {**os.environ, **s3_environ.environ(proxy.endpoint)}
+        command = [sys.executable, "-c", NO_LOCKS + CHILD, str(cache.root), digest]
+        workers = [await asyncio.create_subprocess_exec(*command, env=environ) for _ in range(2)]
+        assert [await worker.wait() for worker in workers] == [0, 0]
+        assert proxy.served < plan.bytes * 1.02
+    (tree,) = (cache.root / "trees").iterdir()
+    assert read_tree(cache, tree.name) == read_folder(model_folder)
