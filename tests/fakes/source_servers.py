@@ -79,7 +79,7 @@ async def running_registry(root: Path, auth: Mapping[str, object] | None = None)
     """Run a registry and give its URL."""
     port = free_port()
     config = _write_config(root, port, auth)
-    async with running_process(str(_folder() / "registry"), "serve", str(config)):
+    async with running_process(str(find_folder() / "registry"), "serve", str(config)):
         await wait_answer(f"http://127.0.0.1:{port}/v2/")
         yield f"http://127.0.0.1:{port}"
 
@@ -102,7 +102,7 @@ async def running_source_servers(root: Path) -> AsyncIterator[SourceServers]:
     hub = Hub(root / "hub")
     gs_port = free_port()
     async with (
-        running_process(*gs_command(_folder(), root / "gs", gs_port)),
+        running_process(*gs_command(find_folder(), root / "gs", gs_port)),
         running_registry(root / "registry") as registry,
         serving(hub.make_app()) as hub_port,
     ):
@@ -111,7 +111,8 @@ async def running_source_servers(root: Path) -> AsyncIterator[SourceServers]:
         yield SourceServers(gs, registry, f"http://127.0.0.1:{hub_port}", hub, root / "hub")
 
 
-def _folder() -> Path:
+def find_folder() -> Path:
+    """Give the folder of the built servers."""
     servers = find_source_servers(os.environ)
     if servers is None:
         pytest.fail("the servers of the sources are not built: run `plnt build --sources` first (5 minutes, once)")
