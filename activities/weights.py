@@ -8,6 +8,7 @@ from typing import Any
 from activities.cache_keeping import collect_cache, take_lease
 from activities.progress import heartbeat, report_progress
 from plnt.clients.kube import connect
+from plnt.clients.weights.budget import Budget
 from plnt.clients.weights.cache import Cache
 from plnt.clients.weights.collect import Rules
 from plnt.clients.weights.credentials import Credentials, read_credentials
@@ -108,6 +109,7 @@ async def open_pool(settings: PoolSettings) -> AsyncIterator[Sequence[Callable[.
         open_source=Sources(settings).open,
         throttle=Throttle(settings.pull_bytes_per_second),
         connections=settings.pull_connections,
+        budget=Budget(settings.pull_connections),
         private_hosts=settings.private_hosts,
     )
     rules = Rules(settings.cache_keep_seconds, settings.cache_high_water_percent)

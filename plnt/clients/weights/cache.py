@@ -189,6 +189,19 @@ class Cache:
                 f"and needs {missing} more for weights of {total} bytes: raise it, or remove trees that nothing serves"
             )
 
+    def measure_left(self) -> int:
+        """Give the bytes that may still be written: the volume's, or fewer where there is a bound."""
+        free = self.count_free_bytes()
+        return free if self._max_bytes is None else min(free, max(0, self._max_bytes - self.count_used_bytes()))
+
+    def explain_full(self, missing: int, total: int) -> InsufficientDisk:
+        """Give the error for a volume that filled up while ``missing`` bytes were still to come."""
+        return InsufficientDisk(
+            f"the cache at {self.root} filled up during the pull: {self.measure_left()} bytes are free and {missing} "
+            f"more are needed for weights of {total} bytes: remove trees that nothing serves, or enlarge the volume; "
+            f"what is there stays and is not fetched again"
+        )
+
     def count_free_bytes(self) -> int:
         """Count what the volume has left for this process, in bytes."""
         volume = os.statvfs(self.root)

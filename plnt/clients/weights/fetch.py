@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 from plnt.clients.weights.board import Board, Job, Part
+from plnt.clients.weights.budget import Budget
 from plnt.clients.weights.line import Answer, Line
 from plnt.clients.weights.meter import Meter
 from plnt.clients.weights.redirect import REDIRECTS, follow
@@ -61,15 +62,18 @@ class _Patience:
 class Fetcher:
     """The body of a mover thread."""
 
-    def __init__(self, board: Board, line: Line, meter: Meter, throttle: Throttle) -> None:
+    def __init__(self, board: Board, line: Line, meter: Meter, throttle: Throttle, budget: Budget) -> None:
         self._board, self._line, self._meter, self._throttle = board, line, meter, throttle
+        self._budget = budget
         self._view = memoryview(bytearray(BUFFER_BYTES))
 
     def run(self) -> None:
         """Fetch parts until the pull is over."""
         try:
             while (part := self._board.take_part()) is not None:
-                self._fetch(part)
+                with self._budget.hold(self._board.stop) as held:
+                    if held:
+                        self._fetch(part)
         except BaseException as error:  # noqa: BLE001 - carried to the thread that waits for the pull
             self._board.fail(error)
         finally:

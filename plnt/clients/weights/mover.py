@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from plnt.clients.weights.board import Board, Job, choose_part_bytes
+from plnt.clients.weights.budget import Budget
 from plnt.clients.weights.cache import Cache
 from plnt.clients.weights.fetch import Fetcher
 from plnt.clients.weights.hasher import Hasher
 from plnt.clients.weights.line import Line, Reach
 from plnt.clients.weights.meter import Meter
 from plnt.clients.weights.throttle import Throttle
+from plnt.errors import PlntError
 from plnt.model.pull_plan import PullPlan, TreeFile
 
 MAX_HASHERS = 4
@@ -33,6 +35,7 @@ class Mover:
     reach: Reach
     throttle: Throttle
     connections: int
+    budget: Budget
     _board: Board | None = None
     _lines: list[Line] = field(default_factory=list)
     _stopped: bool = False
@@ -50,7 +53,7 @@ class Mover:
             Hasher(board, self.plan, self.cache, self.meter) for _ in range(min(MAX_HASHERS, os.cpu_count() or 1))
         ]
         self._lines = [Line(self.reach) for _ in range(connections)]
-        fetchers = [Fetcher(board, line, self.meter, self.throttle) for line in self._lines]
+        fetchers = [Fetcher(board, line, self.meter, self.throttle, self.budget) for line in self._lines]
         if self._stopped:
             self.stop()
         for job in jobs:
@@ -64,9 +67,13 @@ class Mover:
 
     def stop(self) -> None:
         """End the move soon, keeping what is there."""
+        self.fail(None)
+
+    def fail(self, error: PlntError | None) -> None:
+        """End the move soon with ``error``, keeping what is there."""
         self._stopped = True
         if self._board is not None:
-            self._board.fail(None)
+            self._board.fail(error)
         for line in self._lines:
             line.abort()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from plnt.clients.weights.board import Job
+from plnt.clients.weights.budget import Budget
 from plnt.clients.weights.cache import Cache
 from plnt.clients.weights.claim import RENEW_SECONDS, Claim
 from plnt.clients.weights.credentials import Credentials
@@ -21,6 +22,7 @@ from plnt.clients.weights.partial import explain_disk_error
 from plnt.clients.weights.source import Link, OpenSource, Source
 from plnt.clients.weights.throttle import Throttle
 from plnt.clients.weights.unpack import Unpacker
+from plnt.errors import InsufficientDisk
 from plnt.model.messages import Tree
 from plnt.model.pull_plan import PlannedFile, PullPlan, TreeFile, pin_key
 from plnt.model.pull_progress import PullProgress
@@ -32,6 +34,8 @@ STALL_SECONDS = 30.0
 """Longest time without a byte before a connection is opened again, in seconds."""
 PAUSE_SECONDS = 0.5
 """Pause after a fault that brought no byte, in seconds; doubled after each further one."""
+ROOM_SECONDS = 5.0
+"""Time between two looks at the free space during a pull, in seconds."""
 LOOK_SECONDS = 1.0
 """Time between two looks at another worker's pull, in seconds."""
 
@@ -50,6 +54,9 @@ class PullSettings:
     private_hosts: tuple[str, ...] = ()
     stall_seconds: float = STALL_SECONDS
     pause_seconds: float = PAUSE_SECONDS
+    room_seconds: float = ROOM_SECONDS
+    budget: Budget | None = None
+    """Connections at work in all pulls together; none = each pull has ``connections`` of its own."""
 
 
 class Pull:
@@ -160,19 +167,37 @@ class Pull:
                 meter.add_reused(job.partial.present)
             mover = self._make_mover(plan, source, meter)
             moving = asyncio.create_task(asyncio.to_thread(mover.run, jobs))
+            watching = asyncio.create_task(self._watch_room(mover, meter))
             try:
                 return await asyncio.shield(moving)
+            except InsufficientDisk as error:
+                left = meter.read()
+                full = self._cache.explain_full
+                raise await in_thread(full, left.bytes_total - left.bytes_done, plan.bytes) from error
             except asyncio.CancelledError:
                 mover.stop()
                 await asyncio.wait([moving])
                 raise
+            finally:
+                watching.cancel()
+
+    async def _watch_room(self, mover: Mover, meter: Meter) -> None:
+        """End the move when others took the room that it still needs, rather than at the last byte."""
+        while True:
+            await asyncio.sleep(self._settings.room_seconds)
+            left = await in_thread(self._cache.measure_left)
+            progress = meter.read()
+            missing = progress.bytes_total - progress.bytes_done
+            if missing > left:
+                mover.fail(await in_thread(self._cache.explain_full, missing, progress.bytes_total))
 
     def _make_mover(self, plan: PullPlan, source: Source, meter: Meter) -> Mover:
         settings = self._settings
         rule = HostRule({*source.trusted_hosts, *settings.private_hosts})
         tls = ssl.create_default_context(cafile=source.ca_bundle)
         reach = Reach(rule, tls, settings.stall_seconds, settings.pause_seconds, settings.throttle.receive_bytes)
-        return Mover(plan, self._cache, meter, reach, settings.throttle, settings.connections)
+        budget = settings.budget or Budget(settings.connections)
+        return Mover(plan, self._cache, meter, reach, settings.throttle, settings.connections, budget)
 
     def _open_jobs(
         self, plan: PullPlan, missing: list[PlannedFile], make_link: Callable[[PlannedFile], Future[Link]]
