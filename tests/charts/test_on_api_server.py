@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from temporalio.testing import ActivityEnvironment
 
 from activities.releases import Releases
 from plnt.clients.helm import Helm, open_helm
@@ -146,5 +147,5 @@ async def test_values_that_changed_after_the_check_are_not_installed(
     )
     await put_values(kube, namespace, {"extraArgs": ["--enforce-eager"]})
     with pytest.raises(SpecInvalid, match="was changed after it was checked"):
-        await releases.install(request)
+        await ActivityEnvironment().run(releases.install, request)
     assert await kube.find(DEPLOYMENTS, namespace, RELEASE) is None
