@@ -1,144 +1,138 @@
-"""A proxy before a real S3 server that spoils answers to ranged requests, by a seeded choice."""
+"""A proxy between a client and a real server that spoils the answers to ranged requests, one fault each."""
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from enum import StrEnum
+from dataclasses import dataclass, field
 
 import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
-from yarl import URL
 
-DRIBBLES, DRIBBLE_SECONDS = 20, 0.01
-_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "date", "server", "content-length"})
+from tests.fakes.source_servers import serving
 
-
-class Spoil(StrEnum):
-    """What goes wrong with one answer."""
-
-    CUT = "cut"
-    """The connection breaks at some byte."""
-    STALL = "stall"
-    """At some byte nothing more comes."""
-    SLOW = "slow"
-    """A while a few bytes at a time."""
-    WRONG = "wrong"
-    """One bit is flipped, once a file."""
-    SHORT = "short"
-    """A well-formed answer with fewer bytes than were asked for."""
-    STORM = "storm"
-    """Some 500 and 503 in a row."""
-    BUSY = "busy"
-    """429 with Retry-After."""
-    UNRANGED = "unranged"
-    """416 for a range that exists."""
+_HOP = {"connection", "transfer-encoding", "keep-alive", "content-length", "date", "server"}
 
 
-STORM_ANSWERS = 3
+@dataclass
+class Upstream:
+    """What the server behind answered."""
+
+    status: int
+    headers: CIMultiDict[str]
+    body: bytes
+    length: str = ""
+    """Content-Length as it was sent."""
 
 
+@dataclass
 class FaultProxy:
-    """Every ranged answer meets a fault with probability ``rate``."""
-
-    def __init__(self, target: str, spoils: Sequence[Spoil], rate: float, seed: int) -> None:
-        self.endpoint = ""
-        self.met: list[Spoil] = []
-        """Faults that were made, in order."""
-        self._target, self._spoils, self._rate = target, spoils, rate
-        self._random = random.Random(seed)
-        self._storm = 0
-        self._spoiled: set[str] = set()
-        self._released = asyncio.Event()
+    url: str = ""
+    upstream: str = ""
+    faults: list["Fault"] = field(default_factory=list)
+    met: int = 0
+    """Faults that a request has met."""
+    released: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Pass one request on."""
-        spoil = self._choose(request)
-        if spoil in {Spoil.STORM, Spoil.BUSY, Spoil.UNRANGED}:
-            return _refuse(spoil, self._random)
-        url = URL(self._target + request.raw_path, encoded=True)
-        body = await request.read() if request.can_read_body else None
+        answer = await self._ask(request)
+        ranged = "Range" in request.headers and answer.status in {200, 206}
+        if ranged and self.faults:
+            self.met += 1
+            return await self.faults.pop(0)(self, request, answer)
+        if request.method == "HEAD":
+            # The length is that of the body that a GET would have.
+            answer.headers["Content-Length"] = answer.length
+        return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+
+    async def _ask(self, request: web.Request) -> Upstream:
+        # The host as it was asked for: S3 signs it.
+        headers = {key: value for key, value in request.headers.items() if key.lower() not in _HOP}
+        data = await request.read()
         async with (
             aiohttp.ClientSession(auto_decompress=False) as session,
-            session.request(request.method, url, headers=request.headers, data=body) as answer,
+            session.request(
+                request.method,
+                f"{self.upstream}{request.raw_path}" if request.raw_path.startswith("/") else request.raw_path,
+                headers=headers,
+                data=data or None,
+                allow_redirects=False,
+            ) as answer,
         ):
-            data = await answer.read()
-            headers = CIMultiDict((key, value) for key, value in answer.headers.items() if key.lower() not in _HOP)
-            if request.method == "HEAD":
-                headers["Content-Length"] = answer.headers.get("Content-Length", "0")
-                return web.Response(status=answer.status, headers=headers)
-            return await self._send(request, answer.status, headers, data, spoil)
-
-    def _choose(self, request: web.Request) -> Spoil | None:
-        if "Range" not in request.headers:
-            return None
-        if self._storm:
-            self._storm -= 1
-            return Spoil.STORM
-        if self._random.random() > self._rate:
-            return None
-        spoil = self._random.choice(self._spoils)
-        if spoil is Spoil.WRONG and request.path in self._spoiled:
-            return None
-        if spoil is Spoil.STORM:
-            self._storm = STORM_ANSWERS - 1
-        if spoil is Spoil.WRONG:
-            self._spoiled.add(request.path)
-        self.met.append(spoil)
-        return spoil
-
-    async def _send(
-        self, request: web.Request, status: int, headers: CIMultiDict[str], data: bytes, spoil: Spoil | None
-    ) -> web.StreamResponse:
-        at = self._random.randrange(len(data)) if data else 0
-        if spoil is Spoil.WRONG and data:
-            data = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-        if spoil is Spoil.SHORT:
-            data = data[: max(1, at)]
-        response = web.StreamResponse(status=status, headers=headers)
-        response.content_length = len(data)
-        await response.prepare(request)
-        if spoil is Spoil.SLOW:
-            for start in range(DRIBBLES):
-                await response.write(data[start * 10 : start * 10 + 10])
-                await asyncio.sleep(DRIBBLE_SECONDS)
-            data = data[DRIBBLES * 10 :]
-        if spoil in {Spoil.CUT, Spoil.STALL}:
-            await response.write(data[:at])
-            if spoil is Spoil.STALL:
-                await self._released.wait()
-            if request.transport is not None:
-                request.transport.abort()
-            return response
-        await response.write(data)
-        return response
-
-    def release(self) -> None:
-        """Let what hangs on purpose end."""
-        self._released.set()
+            kept = CIMultiDict((key, value) for key, value in answer.headers.items() if key.lower() not in _HOP)
+            return Upstream(answer.status, kept, await answer.read(), answer.headers.get("Content-Length", "0"))
 
 
-def _refuse(spoil: Spoil, chance: random.Random) -> web.Response:
-    if spoil is Spoil.BUSY:
-        return web.Response(status=429, headers={"Retry-After": "0"})
-    return web.Response(status=416 if spoil is Spoil.UNRANGED else chance.choice([500, 503]))
+Fault = Callable[[FaultProxy, web.Request, Upstream], Awaitable[web.StreamResponse]]
+
+
+async def _begin(request: web.Request, answer: Upstream, count: int) -> web.StreamResponse:
+    response = web.StreamResponse(status=answer.status, headers=answer.headers)
+    response.content_length = len(answer.body)
+    await response.prepare(request)
+    await response.write(answer.body[:count])
+    return response
+
+
+async def cut(proxy: FaultProxy, request: web.Request, answer: Upstream) -> web.StreamResponse:
+    """Close the connection in the middle of the body."""
+    response = await _begin(request, answer, len(answer.body) // 2)
+    assert request.transport is not None
+    request.transport.close()
+    return response
+
+
+async def stall(proxy: FaultProxy, request: web.Request, answer: Upstream) -> web.StreamResponse:
+    """Send the half, then nothing."""
+    response = await _begin(request, answer, len(answer.body) // 2)
+    await proxy.released.wait()
+    return response
+
+
+async def drip(proxy: FaultProxy, request: web.Request, answer: Upstream) -> web.StreamResponse:
+    """Send some bytes one by one, then the rest."""
+    response = await _begin(request, answer, 1)
+    for at in range(1, min(20, len(answer.body))):
+        await response.write(answer.body[at : at + 1])
+        await asyncio.sleep(0.02)
+    await response.write(answer.body[20:])
+    return response
+
+
+async def flip(proxy: FaultProxy, request: web.Request, answer: Upstream) -> web.StreamResponse:
+    """Change a byte."""
+    middle = len(answer.body) // 2
+    body = answer.body[:middle] + bytes([answer.body[middle] ^ 1]) + answer.body[middle + 1 :]
+    return web.Response(status=answer.status, headers=answer.headers, body=body)
+
+
+async def shorten(proxy: FaultProxy, request: web.Request, answer: Upstream) -> web.StreamResponse:
+    """Answer with less than was asked for, and say so."""
+    first, rest = answer.headers["Content-Range"].removeprefix("bytes ").split("-")
+    body = answer.body[: len(answer.body) // 2 + 1]
+    headers = CIMultiDict(answer.headers)
+    headers["Content-Range"] = f"bytes {first}-{int(first) + len(body) - 1}/{rest.split('/')[1]}"
+    return web.Response(status=206, headers=headers, body=body)
+
+
+def refuse(status: int, **headers: str) -> Fault:
+    """Answer with a status."""
+
+    async def answer(proxy: FaultProxy, request: web.Request, upstream: Upstream) -> web.StreamResponse:
+        return web.Response(status=status, headers={key.replace("_", "-"): value for key, value in headers.items()})
+
+    return answer
 
 
 @asynccontextmanager
-async def fault_proxy(
-    target: str, spoils: Sequence[Spoil], *, rate: float = 0.3, seed: int = 1
-) -> AsyncIterator[FaultProxy]:
-    """Run the proxy on a free port of the loopback."""
-    proxy = FaultProxy(target, spoils, rate, seed)
-    app = web.Application()
+async def running_fault_proxy(upstream: str) -> AsyncIterator[FaultProxy]:
+    """Run a proxy before ``upstream``."""
+    proxy = FaultProxy(upstream=upstream)
+    app = web.Application(client_max_size=1 << 30)
     app.router.add_route("*", "/{path:.*}", proxy.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.2)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    proxy.endpoint = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        yield proxy
-    finally:
-        proxy.release()
-        await runner.cleanup()
+    async with serving(app) as port:
+        proxy.url = f"http://127.0.0.1:{port}"
+        try:
+            yield proxy
+        finally:
+            proxy.released.set()
