@@ -15,6 +15,8 @@ from plnt.model.poke import Action, Decision, Key, LatestRun, Seen, decide, pend
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
+MAX_AT_ONCE = 20
+"""WorkflowRuns worked on at once: a full list of thousands must not ask Temporal for all of them in one moment."""
 
 
 @dataclass(slots=True)
@@ -36,6 +38,7 @@ class Dispatcher:
         self._poked: dict[Key, str] = {}
         self._keys: asyncio.Queue[Key] = asyncio.Queue()
         self._fault = ""
+        self._slots = asyncio.Semaphore(MAX_AT_ONCE)
 
     def offer(self, change: Change) -> None:
         """Take a change; it replaces an earlier one of the same object that was not worked off yet."""
@@ -68,7 +71,8 @@ class Dispatcher:
         pause = FIRST_PAUSE_SECONDS
         while (work := self._work[key]).gone or work.seen:
             try:
-                await self._do_next(key, work)
+                async with self._slots:
+                    await self._do_next(key, work)
                 self._fault, pause = "", FIRST_PAUSE_SECONDS
             except RPCError as error:
                 self._fault = f"Temporal: {error}"
