@@ -1,7 +1,7 @@
 """The API server's audit logs of a session: who did what with which right."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -59,15 +59,14 @@ def _component(user: str) -> str:
     return next((user.removeprefix(prefix) for prefix in PREFIXES if user.startswith(prefix)), "")
 
 
-def find_forbidden(requests: Iterable[Request]) -> list[Request]:
-    """Give the refused requests, less the bridge's own before its role was bound: it starts with the cluster."""
-    forbidden, watched = [], False
-    for request in requests:
-        starts = request.use.component == "bridge" and request.use.resource == "workflowruns"
-        if request.is_forbidden and (watched or not starts):
-            forbidden.append(request)
-        watched = watched or (starts and not request.is_forbidden)
-    return forbidden
+def find_forbidden(requests: Sequence[Request]) -> list[Request]:
+    """Give the refused requests, less those of a right that the account has: a server that starts knows no roles yet."""
+    held = {_scope(request) for request in requests if not request.is_forbidden}
+    return [request for request in requests if request.is_forbidden and _scope(request) not in held]
+
+
+def _scope(request: Request) -> tuple[Use, bool]:
+    return request.use, "/namespaces/" in request.path
 
 
 def list_grants(roles: Iterable[dict[str, Any]]) -> set[Use]:
