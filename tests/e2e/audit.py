@@ -60,7 +60,7 @@ def _component(user: str) -> str:
 
 
 def find_forbidden(requests: Sequence[Request]) -> list[Request]:
-    """Give the refused requests, less those of a right that the account has: a server that starts knows no roles yet."""
+    """Give the refused requests, less those of a right that is held: a server that starts knows no roles yet."""
     held = {_scope(request) for request in requests if not request.is_forbidden}
     return [request for request in requests if request.is_forbidden and _scope(request) not in held]
 
