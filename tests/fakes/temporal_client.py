@@ -15,7 +15,7 @@ class NewestRun:
     run_id: str
 
     async def describe_workflow_execution(
-        self, request: DescribeWorkflowExecutionRequest
+        self, request: DescribeWorkflowExecutionRequest, *, retry: bool = False, timeout: timedelta | None = None
     ) -> DescribeWorkflowExecutionResponse:
         execution = WorkflowExecution(workflow_id=request.execution.workflow_id, run_id=self.run_id)
         return DescribeWorkflowExecutionResponse(workflow_execution_info=WorkflowExecutionInfo(execution=execution))
