@@ -104,8 +104,13 @@ class Rollout:
             return await self._load(ref)
 
     async def _load(self, ref: Ref) -> Loaded:
+        """Read the WorkflowRun; a poke whose reading was cancelled still counts."""
         self._changed = False
-        return await run_step(LOAD_DESIRED, m.Target(ref=ref), summary="read the WorkflowRun")
+        try:
+            return await run_step(LOAD_DESIRED, m.Target(ref=ref), summary="read the WorkflowRun")
+        except asyncio.CancelledError:
+            self._changed = True
+            raise
 
     async def _clear(self, ref: Ref, policy: Policy, outbox: Outbox) -> None:
         """Take down what a WorkflowRun left that went without a teardown, then look at pokes once more.
@@ -164,9 +169,11 @@ class Rollout:
         deployed = attempt.undos.deployed
         attempt.report(undoing=True, failure=failure)
         deadline = timedelta(seconds=attempt.desired.policy.undo_deadline_seconds)
-        undoing = asyncio.create_task(attempt.undos.run(deadline))
+        undoing = asyncio.create_task(
+            attempt.undos.run(deadline, lambda left: attempt.report(stalled=True, failure=left))
+        )
         await self._watch_undo(attempt, undoing)
-        attempt.note(undoing=False, undone=deployed)
+        attempt.note(undoing=False, undone=deployed, stalled=False, failure=failure)
         left = None if undoing.cancelled() else undoing.result()
         if left is None:
             return None

@@ -28,6 +28,9 @@ PAGE = 500
 RELOAD_SECONDS = 5.0
 """Least time between two loads of credentials: a server that refuses fresh ones is not asked without a pause."""
 
+FORBIDDEN_SECONDS, FORBIDDEN_PAUSE_SECONDS = 5.0, 0.5
+"""How long a request without a role is repeated: an API server that starts refuses everybody for a moment."""
+
 Opener = Callable[[], Awaitable[client.ApiClient]]
 
 
@@ -209,6 +212,27 @@ class Kube:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> aiohttp.ClientResponse:
+        """Send a request, again where a server that has just started refuses it before it has read any role."""
+        patience = time.monotonic() + FORBIDDEN_SECONDS
+        while True:
+            response = await self._send(method, path, limits, body, query, content_type)
+            if response.status < 400:
+                return response
+            text = await response.text()
+            response.release()
+            if response.status != 403 or not _lacks_role(text) or time.monotonic() > patience:
+                raise _refusal(response.status, f"{method} {path}", text, response.headers.get("Retry-After"))
+            await asyncio.sleep(FORBIDDEN_PAUSE_SECONDS)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        limits: aiohttp.ClientTimeout,
+        body: Object | None,
+        query: Mapping[str, str] | None,
+        content_type: str,
+    ) -> aiohttp.ClientResponse:
         configuration = self._api.configuration
         headers = {"Accept": "application/json", "User-Agent": "plnt"}
         authorization = await configuration.get_api_key_with_prefix("BearerToken")
@@ -227,11 +251,7 @@ class Kube:
         )
         if response.status == 401 and await self._reload(api):
             response.release()
-            return await self._request(method, path, limits=limits, body=body, query=query, content_type=content_type)
-        if response.status >= 400:
-            text = await response.text()
-            response.release()
-            raise _refusal(response.status, f"{method} {path}", text, response.headers.get("Retry-After"))
+            return await self._send(method, path, limits, body, query, content_type)
         return response
 
     async def _reload(self, refused: client.ApiClient) -> bool:
@@ -264,6 +284,11 @@ def _translated(doing: str) -> Iterator[None]:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         raise ApiUnavailable(f"{doing}: {type(error).__name__} {error}") from error
+
+
+def _lacks_role(text: str) -> bool:
+    """Tell a refusal for want of a role from one by a quota or an admission webhook."""
+    return " is forbidden: User " in text and " cannot " in text
 
 
 def _refusal(status: int, doing: str, text: str, retry_after: str | None) -> PlntError:

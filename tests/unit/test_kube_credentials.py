@@ -17,6 +17,8 @@ class Gate:
 
     def __init__(self) -> None:
         self.token = "first"
+        self.forbidden = 0
+        """Requests that are refused for want of a role, as by a server that has just started."""
         self.refused = 0
         self.url = ""
 
@@ -24,6 +26,10 @@ class Gate:
         if request.headers.get("Authorization") != f"Bearer {self.token}":
             self.refused += 1
             return web.json_response({"message": "Unauthorized"}, status=401)
+        if self.forbidden > 0:
+            self.forbidden -= 1
+            said = 'workflowruns.plnt.work is forbidden: User "plnt-bridge" cannot list resource "workflowruns"'
+            return web.json_response({"message": said}, status=403)
         return web.json_response({"metadata": {"resourceVersion": "7"}, "items": []})
 
 
@@ -79,3 +85,20 @@ async def test_token_that_stays_refused_is_told_and_the_server_is_not_asked_with
         with pytest.raises(AccessDenied):
             await api.list(WORKFLOW_RUNS)
         assert gate.refused == 3
+
+
+async def test_server_that_has_just_started_and_knows_no_roles_yet_is_asked_again(gate: Gate, kubeconfig: Path) -> None:
+    gate.forbidden = 2
+    async with kube.connect() as api:
+        _, version = await api.list(WORKFLOW_RUNS)
+    assert version == "7"
+
+
+async def test_missing_role_is_told_after_a_moment(
+    gate: Gate, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kube, "FORBIDDEN_SECONDS", 1.0)
+    gate.forbidden = 99
+    async with kube.connect() as api:
+        with pytest.raises(AccessDenied, match="cannot list resource"):
+            await api.list(WORKFLOW_RUNS)

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.timeout(120)
 ALL_PHASES = ["Validating", "PullingWeights", "Deploying", "SmokeTesting", "Promoting", "Ready"]
 NEXT_MODEL = make_spec(model__storageUri="s3://models/next")
 OLD = "0ddba11e"
+BOUNDED = Policy(bake_seconds=0, drain_seconds=0, gpu_poll_seconds=0.2, undo_deadline_seconds=2)
 
 
 def condition(report: PhaseReport, kind: ConditionType) -> tuple[str, str, str]:
@@ -136,11 +137,22 @@ async def test_failed_undo_is_told_with_both_causes(rollouts: Rollouts) -> None:
     world = rollouts.fakes.worlds["stuck"] = serving_world("stuck")
     world.faults["watch-canary"] = Fault(error=SmokeTestFailed("the canary restarted"))
     world.faults["withdraw-canary"] = Fault(error=AccessDenied("virtualservices are forbidden"))
-    ended = await rollouts.roll_out("stuck", make_desired(2, spec=NEXT_MODEL))
+    ended = await rollouts.roll_out("stuck", make_desired(2, spec=NEXT_MODEL, policy=BOUNDED))
     assert (ended.last.phase, ended.reason) == (Phase.FAILED, "RollbackIncomplete")
     assert ended.last.last_error.startswith("RollbackIncomplete: withdraw-canary failed: AccessDenied")
     assert "the canary restarted" in ended.last.last_error
     assert len(world.releases) == 2, "a release with traffic must not go"
+
+
+async def test_undo_that_is_refused_is_tried_on_until_somebody_repaired_it(rollouts: Rollouts) -> None:
+    world = rollouts.fakes.worlds["repaired"] = serving_world("repaired")
+    world.faults["watch-canary"] = Fault(error=SmokeTestFailed("the canary restarted"))
+    world.faults["withdraw-canary"] = Fault(error=AccessDenied("virtualservices are forbidden"), times=2)
+    ended = await rollouts.roll_out("repaired", make_desired(2, spec=NEXT_MODEL))
+    assert (ended.last.phase, ended.last.last_error) == (Phase.ROLLED_BACK, "SmokeTestFailed: the canary restarted")
+    assert (world.weights, len(world.releases)) == ({OLD: 100}, 1)
+    stalled = [r for r in await rollouts.reports("repaired") if condition(r, ConditionType.STALLED)[0] == "True"]
+    assert stalled[0].last_error == "AccessDenied: virtualservices are forbidden"
 
 
 async def test_changed_replicas_are_applied_in_place(rollouts: Rollouts) -> None:
@@ -395,9 +407,6 @@ async def test_cancel_while_the_object_is_read_is_told(rollouts: Rollouts) -> No
     ended = await rollouts.wait("read-cancel")
     assert (ended.last.phase, ended.status) == (Phase.ROLLED_BACK, WorkflowExecutionStatus.CANCELED)
     assert set(rollouts.world("read-cancel").calls) == {"load-desired"}
-
-
-BOUNDED = Policy(bake_seconds=0, drain_seconds=0, gpu_poll_seconds=0.2, undo_deadline_seconds=2)
 
 
 async def test_undo_that_never_succeeds_ends_at_its_deadline_and_says_what_is_left(rollouts: Rollouts) -> None:
