@@ -76,7 +76,7 @@ record: $(STAMP) ## write the recorded histories under tests/replay anew
 	$(BIN)/python -m tests.replay.record
 
 bench: $(STAMP) ## ratios against named peers
-	$(BIN)/python -m benchmarks.pull
+	$(BIN)/python -m benchmarks.weights
 	$(BIN)/python -m benchmarks.rollout
 
 lock: ## resolve the lock file anew (needs uv)

@@ -114,6 +114,12 @@ def compare(
             folder = work / f"{name}-{number}"
             folder.mkdir()
             results[name].append(run(name, commands, folder, environ))
+            last = results[name][-1]
+            print(
+                f"{name}: {last.seconds:.2f} s, {last.cpu:.2f} CPU s, {last.rss_mib:.0f} MiB",
+                file=sys.stderr,
+                flush=True,
+            )
             shutil.rmtree(folder)
     return results
 
