@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from plnt.clients.weights import s3 as s3_module
 from plnt.clients.weights.cache import Cache
 from plnt.clients.weights.journal import Journal
 from plnt.clients.weights.pull import Pull, PullSettings
@@ -219,6 +220,17 @@ async def test_rate_stays_under_its_bound_and_the_loop_free(s3_environ: ObjectSt
     watching.cancel()
     assert plan.bytes / (time.monotonic() - began) < 12.5 * MIB
     assert sorted(lags)[len(lags) * 9 // 10] < 0.2
+
+
+async def test_links_that_expire_during_the_pull_are_signed_again(
+    s3_environ: ObjectStore, seeded: str, cache: Cache, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_module, "LINK_SECONDS", 1)
+    digest = cache.write_plan(await make_plan("llama/fp16"))
+    pull = Pull(make_settings(cache, 6 * MIB))
+    tree = await pull.run(digest)
+    assert read_tree(cache, tree.digest) == read_folder(model_folder)
+    assert pull.read_progress().retries >= 1, "no link expired: the store does not check"
 
 
 NO_LOCKS = """
