@@ -1,10 +1,15 @@
 """The fence that keeps an overtaken attempt from changing the world."""
 
+from datetime import timedelta
+
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 
 from plnt.errors import StaleRun
+
+RPC_TIMEOUT = timedelta(seconds=10)
+"""Longest wait for the answer, retries included: without one a silent server would hold the step to its own limit."""
 
 
 async def check_current_run() -> None:
@@ -20,7 +25,9 @@ async def check_current_run() -> None:
     answer = await client.workflow_service.describe_workflow_execution(
         DescribeWorkflowExecutionRequest(
             namespace=client.namespace, execution=WorkflowExecution(workflow_id=info.workflow_id or "")
-        )
+        ),
+        retry=True,
+        timeout=RPC_TIMEOUT,
     )
     newest = answer.workflow_execution_info.execution.run_id
     if newest != info.workflow_run_id:
