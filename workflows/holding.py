@@ -30,7 +30,8 @@ async def hold_promotion(attempt: Attempt) -> None:
     """
     if not (attempt.desired.options.pause or attempt.desired.needs_approval):
         return
-    tasks = [asyncio.create_task(_await_people(attempt))]
+    people = asyncio.create_task(_await_people(attempt))
+    tasks = [people]
     if attempt.facts.weights:
         tasks.append(asyncio.create_task(_watch_on(attempt)))
     try:
@@ -44,6 +45,9 @@ async def hold_promotion(attempt: Attempt) -> None:
     for task in tasks:
         if not task.cancelled():
             task.result()
+    if people.cancelled():
+        # The watch ended by itself without a verdict: nobody approved.
+        raise asyncio.CancelledError
 
 
 async def _watch_on(attempt: Attempt) -> None:
