@@ -3,7 +3,6 @@
 It knows links, sizes and validators, no scheme: whatever a source is, its bytes come the same way.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +19,8 @@ from plnt.clients.weights.throttle import Throttle
 from plnt.errors import PlntError
 from plnt.model.pull_plan import PullPlan, TreeFile
 
-MAX_HASHERS = 4
+HASHERS = 4
+"""As many as files in flight, whatever the cores: one that waits for the volume must not hold the others."""
 JOIN_SECONDS = 1.5
 """Longest wait for threads after a stop, in seconds."""
 
@@ -49,9 +49,7 @@ class Mover:
         missing = sum(job.file.size - job.partial.present for job in jobs)
         connections = self.throttle.bound_connections(self.connections)
         board = self._board = Board(jobs, choose_part_bytes(missing, connections))
-        hashers = [
-            Hasher(board, self.plan, self.cache, self.meter) for _ in range(min(MAX_HASHERS, os.cpu_count() or 1))
-        ]
+        hashers = [Hasher(board, self.plan, self.cache, self.meter) for _ in range(HASHERS)]
         self._lines = [Line(self.reach) for _ in range(connections)]
         fetchers = [Fetcher(board, line, self.meter, self.throttle, self.budget) for line in self._lines]
         if self._stopped:
