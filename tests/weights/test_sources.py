@@ -151,7 +151,7 @@ async def push_image(servers: SourceServers, name: str, *layers: bytes) -> str:
 
 
 def model_members(folder: Path) -> dict[str, bytes]:
-    return {f"models/{name}": data for name, data in read_folder(folder).items()}
+    return {f"models/{name}": data for name, data in sorted(read_folder(folder).items())}
 
 
 async def test_later_layers_of_an_image_replace_and_remove_files(

@@ -23,8 +23,8 @@ from plnt.model.pull_plan import PlannedFile
 from plnt.model.storage_uri import FIELD, OciUri
 from plnt.model.weight_files import MAX_SIDE_FILE_BYTES
 
-SCAN_BYTES = 32 << 20
-"""How much of each archive is looked at before it is pulled."""
+SCAN_BYTES = 16 << 20
+"""How much of each archive is looked at before it is pulled; it lies in memory meanwhile."""
 MAX_SEEN_BYTES = 16 << 20
 """Largest configuration or index that is read from an archive before it is pulled."""
 MAX_INDEXES = 4

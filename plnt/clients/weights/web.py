@@ -88,7 +88,8 @@ async def _read(answer: aiohttp.ClientResponse, limit: int, host: str, *, cuts: 
             if cuts:
                 break
             raise SpecInvalid(f"spec.model.storageUri: {host} answers with more than {limit} bytes where less is due")
-    return bytes(body[:limit])
+    del body[limit:]
+    return bytes(body)
 
 
 @asynccontextmanager
