@@ -7,10 +7,11 @@ from typing import Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from activities.progress import report_progress
-from plnt.errors import PlntError
+from plnt.errors import PlntError, TemporalUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,10 @@ class _Translating(ActivityInboundInterceptor):
             return result
         except (asyncio.CancelledError, ApplicationError):
             raise
+        except RPCError as error:
+            unavailable = TemporalUnavailable(f"Temporal did not answer: {error.status.name} {error}")
+            logger.warning("step failed", extra=_facts() | {"reason": unavailable.reason, "error": str(unavailable)})
+            raise _application_error(unavailable) from None
         except PlntError as error:
             logger.warning("step failed", extra=_facts() | {"reason": error.reason, "error": str(error)})
             await report_progress("", last_error=f"{error.reason}: {error}")

@@ -13,12 +13,12 @@ RPC_TIMEOUT = timedelta(seconds=10)
 
 
 async def check_current_run() -> None:
-    """Check, right before a change is committed, that this activity's run is still its workflow's newest.
+    """Check, right before a change is committed, that this activity's run is still open and its workflow's newest.
 
     Asks the raw service: the SDK's describe fails on a paused workflow.
 
     Raises:
-        StaleRun: a newer run took over.
+        StaleRun: a newer run took over, or this one was terminated.
     """
     info = activity.info()
     client = activity.client()
@@ -29,6 +29,8 @@ async def check_current_run() -> None:
         retry=True,
         timeout=RPC_TIMEOUT,
     )
-    newest = answer.workflow_execution_info.execution.run_id
-    if newest != info.workflow_run_id:
-        raise StaleRun(f"run {info.workflow_run_id} of {info.workflow_id} was overtaken by {newest}")
+    newest = answer.workflow_execution_info
+    if newest.execution.run_id != info.workflow_run_id:
+        raise StaleRun(f"run {info.workflow_run_id} of {info.workflow_id} was overtaken by {newest.execution.run_id}")
+    if newest.HasField("close_time"):
+        raise StaleRun(f"run {info.workflow_run_id} of {info.workflow_id} has ended")

@@ -125,7 +125,11 @@ class SourceUnavailable(TransientError):
 
 
 class ApiUnavailable(TransientError):
-    """The Kubernetes API did not answer as it should."""
+    """The Kubernetes API did not answer plnt or helm as it should."""
+
+
+class TemporalUnavailable(TransientError):
+    """Temporal did not answer an activity's question."""
 
 
 class Conflict(TransientError):

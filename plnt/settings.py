@@ -66,8 +66,8 @@ class BridgeSettings(Settings):
     """DNS domain of the cluster."""
     bake_seconds: int = Field(300, alias="PLNT_BAKE_SECONDS", ge=0)
     """Time at trafficPercent before promotion, in seconds."""
-    drain_seconds: int = Field(30, alias="PLNT_DRAIN_SECONDS", ge=0)
-    """Time between the end of new requests to a release and its end, in seconds."""
+    drain_seconds: int = Field(30, alias="PLNT_DRAIN_SECONDS", ge=0, le=600)
+    """Time between the end of new requests to a release and its end, in seconds; a withdrawal has 15 minutes in all."""
     queue_deadline_seconds: int = Field(86_400, alias="PLNT_QUEUE_DEADLINE_SECONDS", ge=1)
     """Longest wait in the GPU line, in seconds."""
     approve_deadline_seconds: int = Field(86_400, alias="PLNT_APPROVE_DEADLINE_SECONDS", ge=1)
