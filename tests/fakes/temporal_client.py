@@ -15,7 +15,11 @@ class NewestRun:
     run_id: str
 
     async def describe_workflow_execution(
-        self, request: DescribeWorkflowExecutionRequest, *, retry: bool = False, timeout: timedelta | None = None
+        self,
+        request: DescribeWorkflowExecutionRequest,
+        *,
+        retry: bool = False,
+        timeout: timedelta | None = None,  # noqa: ASYNC109 - as the real service names it
     ) -> DescribeWorkflowExecutionResponse:
         execution = WorkflowExecution(workflow_id=request.execution.workflow_id, run_id=self.run_id)
         return DescribeWorkflowExecutionResponse(workflow_execution_info=WorkflowExecutionInfo(execution=execution))
