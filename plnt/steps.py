@@ -125,7 +125,7 @@ INSTALL_RELEASE = Step(
     Queue.DEPLOY,
     _MINUTES_15,
     _HOUR,
-    _retry(2, 60, attempts=5),
+    _retry(2, 60),
     Phase.DEPLOYING,
     heartbeat=_SECONDS_20,
     wait_cancel=True,
