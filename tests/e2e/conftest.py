@@ -11,6 +11,7 @@ from plnt.sandbox.programs import Programs
 from plnt.sandbox.running import Sandbox, running_sandbox
 from tests.e2e.models import Models
 from tests.e2e.place import Place, clear_place, make_place
+from tests.e2e.settled import Settled, settle_two
 
 SECONDS = 180
 """Time limit of a test, the sandbox's start included for the one that comes first."""
@@ -51,6 +52,13 @@ async def sandbox(
 def models(sandbox: Sandbox) -> Models:
     """The model folders of the shared sandbox."""
     return Models(sandbox)
+
+
+@pytest.fixture(scope="session")
+async def settled(sandbox: Sandbox, models: Models) -> AsyncIterator[Settled]:
+    """A Ready and a RolledBack run that nobody changes any more."""
+    async with open_kube(sandbox.kubeconfig) as kube:
+        yield await settle_two(await make_place(sandbox, kube, "settled"), models)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from plnt.clients.kube import DEPLOYMENTS, SERVICES, VIRTUAL_SERVICES
 from plnt.model.status import Phase
 from tests.e2e.place import Place
 from tests.e2e.scenario import FULL_PASS, Scenario, Traffic
+from tests.e2e.settled import Settled
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "llama-3.1-70b-instruct.yaml"
 
@@ -48,6 +49,10 @@ async def _check_what_people_read_in_temporal(scenario: Scenario) -> None:
     assert scheduled
     assert all("summary" in event.get("userMetadata", {}) for event in scheduled)
     assert len(events) <= 150
+
+
+async def test_settled_run_had_one_attempt(settled: Settled) -> None:
+    assert [len(runs) for runs in settled.runs] == [1, 1]
 
 
 async def check_nothing_left(scenario: Scenario) -> None:

@@ -1,8 +1,5 @@
 """Deletion, cancel and retry by the commands that people type."""
 
-import asyncio
-import json
-
 from plnt.clients.kube import WORKFLOW_RUNS
 from plnt.model.status import Phase
 from tests.e2e.models import Models
@@ -23,17 +20,6 @@ async def test_deleted_run_leaves_nothing_and_its_name_can_be_used_again_at_once
     assert second["workflowRunId"] != first["workflowRunId"]
 
 
-async def test_run_cancelled_while_it_pulls_ends_rolled_back_and_undone(place: Place, models: Models) -> None:
-    scenario = Scenario(place)
-    generation = await scenario.apply(await models.uri("large", megabytes=600))
-    await scenario.wait_phase(Phase.PULLING_WEIGHTS, generation)
-    await scenario.temporal("workflow", "cancel")
-    await scenario.wait_phase(Phase.ROLLED_BACK, generation)
-    await check_nothing_left(scenario)
-    described = json.loads(await scenario.temporal("workflow", "describe", "-o", "json"))
-    assert described["workflowExecutionInfo"]["status"] == "WORKFLOW_EXECUTION_STATUS_CANCELED"
-
-
 async def test_reset_of_a_rolled_back_run_is_a_retry_that_reaches_ready(place: Place, models: Models) -> None:
     scenario = Scenario(place)
     uri = await models.uri("mended", ttftMs=900)
@@ -46,15 +32,3 @@ async def test_reset_of_a_rolled_back_run_is_a_retry_that_reaches_ready(place: P
     )
     assert status["workflowRunId"] == (await scenario.runs())[0]
     assert status.get("lastError", "") == ""
-
-
-async def test_settled_runs_are_left_alone_by_the_resync(place: Place, models: Models) -> None:
-    ready, undone = Scenario(place, "ready"), Scenario(place, "undone")
-    await ready.apply(await models.uri("good"))
-    await undone.apply(await models.uri("slow", ttftMs=700))
-    await ready.wait_phase(Phase.READY, 1)
-    await undone.wait_phase(Phase.ROLLED_BACK, 1)
-    before = [await scenario.runs() for scenario in (ready, undone)]
-    # Two resyncs of 10 s pass: what is asserted is that nothing happens.
-    await asyncio.sleep(25)
-    assert [await scenario.runs() for scenario in (ready, undone)] == before

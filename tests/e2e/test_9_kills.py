@@ -1,6 +1,7 @@
 """Processes killed at bad moments, in a sandbox of their own; last, since they take time."""
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncIterator
 
@@ -14,6 +15,7 @@ from plnt.sandbox.running import Sandbox, running_sandbox
 from tests.e2e.models import MIB, Models
 from tests.e2e.place import Place, make_place
 from tests.e2e.scenario import FULL_PASS, Scenario
+from tests.e2e.test_1_first_rollout import check_nothing_left
 from tests.fakes.counting_proxy import CountingProxy, counting_proxy
 
 RATE = 16_000_000
@@ -64,6 +66,17 @@ async def test_pull_resumes_at_verified_bytes_when_its_worker_is_killed(
         await scenario.wait_phase(Phase.READY, 1)
     assert scenario.phases(1) == FULL_PASS
     assert proxy.served - before < 0.75 * PULL_MIB * MIB
+
+
+async def test_run_cancelled_while_it_pulls_ends_rolled_back_and_undone(broken_place: Place) -> None:
+    scenario = Scenario(broken_place)
+    generation = await scenario.apply(await Models(broken_place.sandbox).uri("large", megabytes=PULL_MIB))
+    await scenario.wait_phase(Phase.PULLING_WEIGHTS, generation)
+    await scenario.temporal("workflow", "cancel")
+    await scenario.wait_phase(Phase.ROLLED_BACK, generation)
+    await check_nothing_left(scenario)
+    described = json.loads(await scenario.temporal("workflow", "describe", "-o", "json"))
+    assert described["workflowExecutionInfo"]["status"] == "WORKFLOW_EXECUTION_STATUS_CANCELED"
 
 
 async def test_rollout_goes_on_when_the_bridge_is_killed_in_its_middle(broken_place: Place) -> None:
