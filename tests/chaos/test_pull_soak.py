@@ -10,9 +10,9 @@ from plnt.clients.weights.s3 import S3Sources
 from plnt.model.storage_uri import BucketUri, Scheme
 from plnt.model.workflow_run import Quantization, Runtime
 from plnt.sandbox.model_files import ModelFolder, write_model
-from tests.fakes.spoiling_proxy import Spoil, fault_proxy
 from tests.fakes.object_store import running_object_store
 from tests.fakes.pull_soak import soak
+from tests.fakes.spoiling_proxy import Spoil, fault_proxy
 
 KILLS = 100
 """Of each of the two sources."""

@@ -13,9 +13,9 @@ from plnt.errors import SourceChanged
 from plnt.model.pull_plan import PullPlan
 from plnt.model.storage_uri import BucketUri, Scheme
 from plnt.model.workflow_run import Quantization, Runtime
-from tests.fakes.spoiling_proxy import Spoil, fault_proxy
 from tests.fakes.object_store import ObjectStore
 from tests.fakes.pull_soak import hash_folder, soak
+from tests.fakes.spoiling_proxy import Spoil, fault_proxy
 
 REPAIRED = [spoil for spoil in Spoil if spoil is not Spoil.UNRANGED]
 
