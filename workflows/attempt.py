@@ -9,10 +9,11 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ActivityError
 
+from plnt.errors import EndpointNotReady
 from plnt.model import names
 from plnt.model.desired import Desired, Ref
 from plnt.model.messages import ReleaseSeen, World
-from plnt.model.reports import Facts, build_report, describe_run
+from plnt.model.reports import Facts, Failure, build_report, describe_run
 from plnt.model.status import Phase
 from plnt.steps import In, Out, Step
 from workflows.outbox import Outbox
@@ -29,6 +30,15 @@ _SPARE_TIME = timedelta(minutes=5)
 
 class HistoryFull(Exception):
     """The run has retried for so long that it is to go on with an empty history."""
+
+
+class GivenUp(Exception):
+    """A step past the point of no return failed in a way that waiting does not mend."""
+
+
+def lacks_endpoints(failure: Failure) -> bool:
+    """Say whether all was written and only the pods are missing: a newer generation mends that, waiting may not."""
+    return failure.reason == EndpointNotReady.__name__
 
 
 class Attempt:
@@ -123,13 +133,16 @@ class Attempt:
         self.past_return = True
         return done
 
-    async def insist(self, step: Step[In, Out], arg: In, *, summary: str) -> Out:
+    async def insist(
+        self, step: Step[In, Out], arg: In, *, summary: str, is_hopeless: Callable[[Failure], bool] = lambda _: False
+    ) -> Out:
         """Run a step; past the point of no return until it succeeds, with Stalled=True while it fails.
 
         Raises:
             asyncio.CancelledError: the attempt was stopped meanwhile.
             ActivityError: the step failed before the point of no return.
             HistoryFull: it failed for so long that the server asks for a new history.
+            GivenUp: ``is_hopeless`` said so of its failure.
         """
         pause = _FIRST_PAUSE_SECONDS
         while True:
@@ -139,7 +152,10 @@ class Attempt:
             except ActivityError as error:
                 if not self.past_return:
                     raise
-                self.report(stalled=True, failure=explain(error))
+                failure = explain(error)
+                self.report(stalled=True, failure=failure)
+                if is_hopeless(failure):
+                    raise GivenUp from error
                 if workflow.info().is_continue_as_new_suggested():
                     raise HistoryFull from error
                 await workflow.sleep(pause, summary=f"pause before {step.name} is tried again")

@@ -15,7 +15,7 @@ from plnt.steps import (
     UNINSTALL_RELEASE,
     WITHDRAW_CANARY,
 )
-from workflows.attempt import Attempt
+from workflows.attempt import Attempt, lacks_endpoints
 from workflows.deploying import look_at_stable, resize
 from workflows.undo import Undo
 
@@ -89,6 +89,7 @@ async def settle(attempt: Attempt, tree: str) -> None:
                 release_name=release,
             ),
             summary=f"point the front Service at {release} and write the serving record",
+            is_hopeless=lambda failure: attempt.superseded and lacks_endpoints(failure),
         )
         await _follow_size(attempt, desired.spec)
         attempt.applied = desired.identity

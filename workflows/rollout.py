@@ -17,7 +17,7 @@ from plnt.model.reports import Failure
 from plnt.model.revision import revision
 from plnt.model.status import Phase
 from plnt.steps import LOAD_DESIRED
-from workflows.attempt import Attempt, HistoryFull
+from workflows.attempt import Attempt, GivenUp, HistoryFull
 from workflows.deploying import deploy
 from workflows.holding import hold, hold_promotion
 from workflows.outbox import Outbox
@@ -243,14 +243,15 @@ async def _outlast(task: "asyncio.Task[object]") -> None:
 def _failure_of(body: "asyncio.Task[None]", attempt: Attempt) -> Failure | None:
     """Give what the body failed with; a body that was stopped did not fail, and a bug stays an exception.
 
-    One that only needs a new history is superseded by itself: what it was about stands in the cluster.
+    One that only needs a new history is superseded by itself: what it was about stands in the cluster. So is one
+    whose pods went away after they were promoted while a newer generation waits.
     """
     if body.cancelled():
         return None if attempt.is_stopped() else Failure(reason=INTERNAL_ERROR, message="a step was cancelled")
     error = body.exception()
     if error is None:
         return None
-    if isinstance(error, HistoryFull):
+    if isinstance(error, HistoryFull | GivenUp):
         attempt.superseded = True
         return None
     if isinstance(error, FailureError | PlntError):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 from plnt.errors import SpecInvalid
@@ -22,7 +23,7 @@ from plnt.steps import (
     UNINSTALL_RELEASE,
     WITHDRAW_CANARY,
 )
-from workflows.attempt import Attempt
+from workflows.attempt import Attempt, GivenUp, lacks_endpoints
 from workflows.undo import Undo
 
 
@@ -101,7 +102,7 @@ async def finish_promotion(attempt: Attempt) -> None:
     """Let front Service and record follow a revision that an earlier run put at weight 100.
 
     The record says nothing about its spec, so the next decision about it resolves afresh. The point of no return was
-    passed by that run, so this too is retried until it is done.
+    passed by that run, so this too is retried until it is done, but for pods that it cannot bring back.
     """
     assert attempt.stable is not None
     attempt.past_return = True
@@ -109,18 +110,20 @@ async def finish_promotion(attempt: Attempt) -> None:
     record = m.ServingRecord(
         revision=stable.revision, release=stable.name, generation=0, identity="", pods_digest="unknown"
     )
-    await attempt.insist(
-        SETTLE,
-        m.Settle(
-            ref=attempt.ref,
-            base=attempt.base,
-            policy=desired.policy,
-            record=record,
-            spec=desired.spec,
-            release_name=stable.name,
-        ),
-        summary="finish the promotion that an earlier run began",
-    )
+    with suppress(GivenUp):
+        await attempt.insist(
+            SETTLE,
+            m.Settle(
+                ref=attempt.ref,
+                base=attempt.base,
+                policy=desired.policy,
+                record=record,
+                spec=desired.spec,
+                release_name=stable.name,
+            ),
+            summary="finish the promotion that an earlier run began",
+            is_hopeless=lacks_endpoints,
+        )
     attempt.past_return = False
 
 

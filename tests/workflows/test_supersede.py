@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from plnt.errors import SmokeTestFailed
+from plnt.errors import EndpointNotReady, PermanentError, SmokeTestFailed
 from plnt.model import names
 from plnt.model.desired import Desired
 from plnt.model.options import Options
@@ -25,6 +25,10 @@ HEARTBEATS = {step.name for step in FORWARD if step.heartbeat is not None}
 
 def next_model(generation: int = 2, **changes: object) -> Desired:
     return make_desired(generation, spec=make_spec(model__storageUri="s3://models/next", replicas__min=2), **changes)
+
+
+def replace_model(generation: int) -> Desired:
+    return make_desired(generation, spec=make_spec(model__storageUri="s3://models/third", replicas__min=2))
 
 
 def back_to_first(generation: int = 3) -> Desired:
@@ -133,6 +137,19 @@ async def test_object_made_again_at_once_is_rolled_out_by_itself(
     assert (ended.last.phase, ended.last.uid) == (Phase.READY, "uid-2")
     assert_only_newest_serves(world)
     assert not world.leases
+
+
+async def test_promoted_revision_that_lost_its_pods_gives_way_to_the_next_generation(rollouts: Rollouts) -> None:
+    world = rollouts.fakes.worlds["podless"] = serving_world("podless")
+    # One that is not retried: the retries of one try take minutes.
+    gone = type(EndpointNotReady.__name__, (PermanentError,), {})("no ready pod is in the EndpointSlice")
+    world.faults["settle"] = Fault(error=gone, only=lambda arg: arg.record.generation == 2)
+    await rollouts.poke("podless", next_model())
+    await rollouts.wait_report("podless", lambda report: report.last_error.startswith("EndpointNotReady"))
+    await rollouts.poke("podless", replace_model(3))
+    ended = await rollouts.wait("podless")
+    assert (ended.last.phase, ended.last.generation) == (Phase.READY, 3)
+    assert_only_newest_serves(world)
 
 
 async def test_ten_edits_within_a_second_end_at_the_last(rollouts: Rollouts) -> None:
