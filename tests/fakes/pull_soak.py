@@ -19,11 +19,14 @@ from plnt.clients.weights.cache import MANIFEST, Cache
 from plnt.clients.weights.pull import Pull, PullSettings
 from plnt.clients.weights.s3 import S3Sources
 from plnt.clients.weights.throttle import Throttle
+from plnt.errors import SourceUnavailable
 from plnt.model.pull_plan import PullPlan
 from tests.fakes.object_store import ObjectStore
 
 RATE = 40 << 20
 MAX_LIFE_SECONDS = 1.2
+TRY_AGAIN = 75
+"""Exit status of a pull whose source spoiled too many answers in a row; its step would be retried."""
 
 
 def hash_folder(folder: Path) -> str:
@@ -45,6 +48,8 @@ def start_pull(cache: Path, plan: str) -> int:
             Cache(cache), S3Sources().open, Throttle(RATE), 8, stall_seconds=1.0, pause_seconds=0.02
         )
         asyncio.run(Pull(settings).run(plan))
+    except SourceUnavailable:
+        os._exit(TRY_AGAIN)
     except BaseException as error:  # noqa: BLE001 - a forked child must not return
         print(type(error).__name__, error, file=sys.stderr)
         os._exit(1)
@@ -94,6 +99,8 @@ def main() -> None:
         status = outlive(start_pull(root, plan), 60.0 if last else chance.uniform(0, MAX_LIFE_SECONDS))
         if status is None:
             killed += 1
+            continue
+        if status == TRY_AGAIN:
             continue
         if status:
             sys.exit(f"a pull ended with {status} after {killed} kills")

@@ -1,10 +1,12 @@
 """The janitor's round, on a real Temporal server."""
 
+import asyncio
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from temporalio.client import ScheduleOverlapPolicy, WorkflowFailureError
+from temporalio.client import Schedule, ScheduleHandle, ScheduleOverlapPolicy, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from plnt.clients.janitor_schedule import SCHEDULE, ensure_schedule
@@ -55,12 +57,20 @@ async def test_schedule_is_made_once_and_follows_the_setting(rollouts: Rollouts)
         await ensure_schedule(rollouts.client, seconds)
     handle = rollouts.client.get_schedule_handle(SCHEDULE)
     await handle.pause()
+    await _described(handle, lambda schedule: schedule.state.paused)
     await ensure_schedule(rollouts.client, 1800)
-    found = (await handle.describe()).schedule
-    assert found.spec.intervals[0].every == timedelta(seconds=1800)
+    found = await _described(handle, lambda schedule: schedule.spec.intervals[0].every == timedelta(seconds=1800))
     assert found.policy.overlap is ScheduleOverlapPolicy.SKIP
     assert found.state.paused, "a person's pause was lifted"
     await handle.delete()
+
+
+async def _described(handle: ScheduleHandle, holds: Callable[[Schedule], bool]) -> Schedule:
+    """Wait until the server shows the schedule as asked: it takes changes over a moment after it accepts them."""
+    async with asyncio.timeout(20):
+        while not holds(found := (await handle.describe()).schedule):
+            await asyncio.sleep(0.05)
+    return found
 
 
 async def test_schedule_starts_a_round(rollouts: Rollouts) -> None:

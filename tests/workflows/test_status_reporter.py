@@ -72,8 +72,9 @@ async def test_every_phase_is_written_in_order(subject: Subject) -> None:
     await subject.until_phase(Phase.READY)
     assert subject.phases == [phase.value for phase in phases]
     assert subject.status["workflowRunId"] == "run"
-    recorded = [event["reason"] for event in subject.server.api.events]
-    assert recorded == subject.phases
+    # An event is recorded after its status is written.
+    await eventually(lambda: len(subject.server.api.events) >= len(phases))
+    assert [event["reason"] for event in subject.server.api.events] == subject.phases
 
 
 async def test_reports_of_an_overtaken_run_are_dropped(subject: Subject) -> None:
