@@ -68,9 +68,11 @@ async def test_schedule_is_made_once_and_follows_the_setting(rollouts: Rollouts)
 async def _described(handle: ScheduleHandle, holds: Callable[[Schedule], bool]) -> Schedule:
     """Wait until the server shows the schedule as asked: it takes changes over a moment after it accepts them."""
     async with asyncio.timeout(20):
-        while not holds(found := (await handle.describe()).schedule):
+        while True:
+            found = (await handle.describe()).schedule
+            if holds(found):
+                return found
             await asyncio.sleep(0.05)
-    return found
 
 
 async def test_schedule_starts_a_round(rollouts: Rollouts) -> None:
