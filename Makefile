@@ -7,7 +7,7 @@ CODE := plnt workflows activities bridge
 PYTEST := $(BIN)/pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down status test format lint types imports unit e2e charts flags chaos record bench lock build clean
+.PHONY: help setup demo up down status test format lint types imports unit e2e extended charts flags chaos record bench lock build clean
 
 help: ## show this list
 	@grep -E '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | column -t -s "$$(printf '\t')"
@@ -57,6 +57,10 @@ unit: $(STAMP) ## unit, workflow, replay, activity, bridge, chart and distributi
 	$(PYTEST) tests --ignore tests/e2e --ignore tests/chaos
 
 e2e: $(STAMP) ## the whole path on the sandbox
+	$(BIN)/plnt build
+	$(PYTEST) tests/e2e -m "not extended"
+
+extended: $(STAMP) ## every scenario on the sandbox: edits, all sources, autoscaling, a sample of the chaos
 	$(BIN)/plnt build --metrics --sources
 	$(PYTEST) tests/e2e
 

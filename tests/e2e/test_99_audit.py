@@ -22,6 +22,7 @@ def test_no_request_of_the_product_was_forbidden(logs: list[list[Request]]) -> N
     assert sorted(forbidden) == []
 
 
+@pytest.mark.extended
 async def test_every_right_that_the_chart_grants_was_used(
     request: pytest.FixtureRequest, sandbox: Sandbox, logs: list[list[Request]]
 ) -> None:
