@@ -101,6 +101,7 @@ class Board:
         self._parts = deque(order_parts(jobs, part_bytes))
         self._to_hash: deque[Job] = deque()
         self._behind: set[Job] = set()
+        self._closed: set[Job] = set()
         self._open = len(jobs)
         lock = threading.RLock()
         self._parts_changed, self._hash_changed = threading.Condition(lock), threading.Condition(lock)
@@ -126,9 +127,12 @@ class Board:
             return None if self.stop.is_set() else self._to_hash.popleft()
 
     def offer_to_hash(self, job: Job) -> None:
-        """Say that a file has more bytes in order; a file is with one hasher at a time."""
+        """Say that a file has more bytes in order; a file is with one hasher at a time.
+
+        The word may come late: its bytes were seen, hashed and the file closed before it. Then it says nothing.
+        """
         with self._hash_changed:
-            if not job.hashing:
+            if not job.hashing and job not in self._closed:
                 job.hashing = True
                 self._behind.add(job)
                 self._to_hash.append(job)
@@ -164,6 +168,7 @@ class Board:
         """Count a file as done; the last one ends the pull."""
         with self._parts_changed:
             self._put_down(job)
+            self._closed.add(job)
             self._open -= 1
             if not self._open:
                 self._end()

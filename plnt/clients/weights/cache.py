@@ -161,11 +161,8 @@ class Cache:
             for folder in [work, *(path for path in work.rglob("*") if path.is_dir())]:
                 folder.chmod(0o755)
                 _sync_folder(folder)
-            work.rename(target)
+            _rename_once(work, target)
             _sync_folder(target.parent)
-        except OSError as error:
-            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
-                raise
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
@@ -259,6 +256,15 @@ def _allocated(path: Path) -> int:
     except FileNotFoundError:
         return 0
     return 0 if path.is_dir() else status.st_blocks * 512
+
+
+def _rename_once(work: Path, target: Path) -> None:
+    """Move a finished tree to its name, unless another worker's same tree has it."""
+    try:
+        work.rename(target)
+    except OSError as error:
+        if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
+            raise
 
 
 def _link(blob: Path, path: Path) -> None:

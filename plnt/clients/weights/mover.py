@@ -16,7 +16,7 @@ from plnt.clients.weights.hasher import Hasher
 from plnt.clients.weights.line import Line, Reach
 from plnt.clients.weights.meter import Meter
 from plnt.clients.weights.throttle import Throttle
-from plnt.errors import PlntError
+from plnt.errors import PlntError, SourceUnavailable
 from plnt.model.pull_plan import PullPlan, TreeFile
 
 HASHERS = 4
@@ -61,7 +61,10 @@ class Mover:
         self._end(threads, jobs)
         if board.failure is not None:
             raise board.failure
-        return [file for hasher in hashers for file in hasher.kept]
+        kept = [file for hasher in hashers for file in hasher.kept]
+        if sorted(file.path for file in kept) != sorted(job.file.path for job in jobs):
+            raise SourceUnavailable(f"{self.plan.source}: not every file was kept: the pull is tried again")
+        return kept
 
     def stop(self) -> None:
         """End the move soon, keeping what is there."""
