@@ -16,6 +16,7 @@ from plnt.steps import (
     SIZE_RELEASE,
     SURVEY,
     UNINSTALL_RELEASE,
+    WITHDRAW_CANARY,
 )
 from workflows.attempt import Attempt
 from workflows.undo import Undo
@@ -147,3 +148,11 @@ async def look_at_stable(attempt: Attempt) -> None:
     arg = m.SurveyRequest(ref=attempt.ref, base=attempt.base, policy=attempt.desired.policy, claim=False)
     world = await attempt.take(SURVEY, arg, summary=f"read the present size of {name}")
     attempt.stable = next((release for release in world.releases if release.name == name), attempt.stable)
+
+
+def put_down_withdrawal(attempt: Attempt) -> None:
+    """Register the undo of a route that the next step gives to the canary."""
+    withdraw = m.WithdrawCanary(
+        ref=attempt.ref, base=attempt.base, policy=attempt.desired.policy, stable=attempt.stable_revision
+    )
+    attempt.undos.put_down(Undo(WITHDRAW_CANARY, withdraw, "take all traffic off the canary", deployed=True))

@@ -16,8 +16,7 @@ from plnt.steps import (
     WITHDRAW_CANARY,
 )
 from workflows.attempt import Attempt, lacks_endpoints
-from workflows.deploying import look_at_stable, resize
-from workflows.undo import Undo
+from workflows.deploying import look_at_stable, put_down_withdrawal, resize
 
 
 async def promote(attempt: Attempt, tree: m.Tree) -> None:
@@ -39,10 +38,7 @@ async def cross_over(attempt: Attempt) -> None:
     A cancel waits for the attempt under way, and a value in spite of the cancel means that the point is passed.
     """
     revision = attempt.facts.revision
-    withdraw = m.WithdrawCanary(
-        ref=attempt.ref, base=attempt.base, policy=attempt.desired.policy, stable=attempt.stable_revision
-    )
-    attempt.undos.put_down(Undo(WITHDRAW_CANARY, withdraw, "take all traffic off the canary", deployed=True))
+    put_down_withdrawal(attempt)
     weights = await attempt.commit(
         SET_WEIGHTS,
         m.SetWeights(

@@ -8,10 +8,9 @@ from plnt.model import messages as m
 from plnt.model import names, sizes
 from plnt.model.status import Phase
 from plnt.model.workflow_run import SmokeTest
-from plnt.steps import RUN_SMOKE_TEST, SET_WEIGHTS, WATCH_CANARY, WITHDRAW_CANARY
+from plnt.steps import RUN_SMOKE_TEST, SET_WEIGHTS, WATCH_CANARY
 from workflows.attempt import Attempt
-from workflows.deploying import look_at_stable, resize
-from workflows.undo import Undo
+from workflows.deploying import look_at_stable, put_down_withdrawal, resize
 
 _SECONDS_PER_PROMPT = 20
 """Time limit of the smoke test on top of the step's own, per prompt: 1000 prompts stay within six hours."""
@@ -70,10 +69,7 @@ async def bake(attempt: Attempt) -> None:
     percent = spec.canary.traffic_percent
     await look_at_stable(attempt)
     await resize(attempt, max(attempt.size, sizes.canary_size(spec, attempt.stable_pods)))
-    withdraw = m.WithdrawCanary(
-        ref=attempt.ref, base=attempt.base, policy=attempt.desired.policy, stable=attempt.stable_revision
-    )
-    attempt.undos.put_down(Undo(WITHDRAW_CANARY, withdraw, "take all traffic off the canary", deployed=True))
+    put_down_withdrawal(attempt)
     weights = await attempt.take(
         SET_WEIGHTS,
         m.SetWeights(
