@@ -1,5 +1,6 @@
 """One pull at a time, and no dead one in the way."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -66,3 +67,43 @@ def test_claim_that_was_taken_over_is_left_to_its_new_holder(path: Path) -> None
     old.renew(PullProgress())
     old.release()
     assert not make(path).try_take()
+
+
+def test_claim_that_the_volume_refuses_leaves_neither_file_nor_descriptor(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+
+    def refuse(fd: int, _text: bytes, _offset: int) -> int:
+        opened.append(fd)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", refuse)
+        with pytest.raises(OSError, match="No space left"):
+            make(path).try_take()
+    assert not path.exists()
+    for fd in opened:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+    assert make(path).try_take()
+
+
+def test_renewal_that_the_volume_refuses_keeps_the_claim_and_leaves_no_descriptor(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = make(path)
+    assert holder.try_take()
+    opened: list[int] = []
+
+    def refuse(fd: int, _text: bytes, _offset: int) -> int:
+        opened.append(fd)
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pwrite", refuse)
+        with pytest.raises(OSError, match="Input/output"):
+            holder.renew(PullProgress(bytes_done=5))
+    assert not make(path).try_take()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])

@@ -71,8 +71,12 @@ class Claim:
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
             return False
-        os.write(fd, self._render(PullProgress()))
-        os.close(fd)
+        try:
+            _write(fd, self._render(PullProgress()))
+        except OSError:
+            # Empty, it would look like the claim of a live holder until it expires.
+            self._path.unlink(missing_ok=True)
+            raise
         return True
 
     def _render(self, progress: PullProgress) -> bytes:
@@ -101,9 +105,7 @@ class Claim:
         """Say that the holder lives, and how far it is; a claim that was taken over is left alone."""
         if self._read().get("owner") != self._owner:
             return
-        fd = os.open(self._path, os.O_WRONLY)
-        os.pwrite(fd, self._render(progress), 0)
-        os.close(fd)
+        _write(os.open(self._path, os.O_WRONLY), self._render(progress))
 
     def read_progress(self) -> PullProgress:
         """Give how far the holder is, for those who wait."""
@@ -113,6 +115,14 @@ class Claim:
         """Give the claim back."""
         if self._read().get("owner") == self._owner:
             self._path.unlink(missing_ok=True)
+
+
+def _write(fd: int, text: bytes) -> None:
+    """Write from the start of the file, and close it."""
+    try:
+        os.pwrite(fd, text, 0)
+    finally:
+        os.close(fd)
 
 
 def _is_dead(holder: dict[str, Any]) -> bool:
