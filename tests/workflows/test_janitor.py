@@ -1,6 +1,7 @@
 """The janitor's round, on a real Temporal server."""
 
 import asyncio
+import functools
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -53,21 +54,29 @@ async def test_cache_is_collected_although_a_release_cannot_be_uninstalled(rollo
 
 
 async def test_schedule_is_made_once_and_follows_the_setting(rollouts: Rollouts) -> None:
-    for seconds in (3600.0, 1200.0):
-        await ensure_schedule(rollouts.client, seconds)
     handle = rollouts.client.get_schedule_handle(SCHEDULE)
+    for seconds in (3600, 1200):
+        await ensure_schedule(rollouts.client, seconds)
+        await _described(handle, functools.partial(_runs_every, seconds))
     await handle.pause()
     await _described(handle, lambda schedule: schedule.state.paused)
     await ensure_schedule(rollouts.client, 1800)
-    found = await _described(handle, lambda schedule: schedule.spec.intervals[0].every == timedelta(seconds=1800))
+    found = await _described(handle, functools.partial(_runs_every, 1800))
     assert found.policy.overlap is ScheduleOverlapPolicy.SKIP
     assert found.state.paused, "a person's pause was lifted"
     await handle.delete()
 
 
+def _runs_every(seconds: float, schedule: Schedule) -> bool:
+    return schedule.spec.intervals[0].every == timedelta(seconds=seconds)
+
+
 async def _described(handle: ScheduleHandle, holds: Callable[[Schedule], bool]) -> Schedule:
-    """Wait until the server shows the schedule as asked: it takes changes over a moment after it accepts them."""
-    async with asyncio.timeout(20):
+    """Wait until the server shows the schedule as asked: it takes changes over a moment after it accepts them.
+
+    A pause sent while an update waits there is lost: the update is taken over last, with the state it was made from.
+    """
+    async with asyncio.timeout(45):
         while True:
             found = (await handle.describe()).schedule
             if holds(found):
