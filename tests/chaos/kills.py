@@ -10,7 +10,7 @@ from itertools import count
 
 from plnt.clients.kube import Object
 from plnt.errors import PlntError
-from plnt.model.status import Phase
+from plnt.model.status import TERMINAL_PHASES, Phase
 from plnt.sandbox.model_files import ModelFolder
 from plnt.sandbox.product import PRODUCT
 from plnt.sandbox.running import Sandbox
@@ -41,7 +41,7 @@ _SEEDS = count(100)
 
 @dataclass(frozen=True)
 class Cell:
-    """``component`` is killed when ``moment`` is first seen in the status."""
+    """``component`` is killed when the status first shows ``moment``."""
 
     component: str
     moment: str
@@ -103,8 +103,9 @@ async def play(subject: Subject, cell: Cell) -> None:
     scenario, undone = subject.scenario, cell.moment == UNDO
     stub = {"ttftMs": 900} if undone else {}
     uri = await upload(subject.place.sandbox, 24 if cell.moment == Phase.PULLING_WEIGHTS else 2, **stub)
-    generation = await scenario.apply(uri)
-    await wait_moment(scenario, generation, cell.moment)
+    async with scenario.recorded():
+        generation = await scenario.apply(uri)
+        await wait_moment(scenario, generation, cell.moment)
     await strike(subject.place.sandbox, cell.component)
     await wait_end(scenario, Phase.ROLLED_BACK if undone else Phase.READY, generation)
     await wait_settled(subject.place, END_SECONDS)
@@ -114,25 +115,34 @@ async def play(subject: Subject, cell: Cell) -> None:
 
 
 async def wait_moment(scenario: Scenario, generation: int, moment: str) -> None:
-    """Wait until the status shows the moment, or one that is past it."""
-    active = [phase.value for phase in Phase]
+    """Wait until the recorded status shows the moment; fails when it is past it without having shown it."""
 
-    def is_reached(status: Object) -> bool:
-        if status.get("observedGeneration") != generation:
-            return False
-        if moment == UNDO:
-            return any(c["reason"] == "Undoing" for c in status["conditions"]) or status["phase"] == Phase.ROLLED_BACK
-        return active.index(status["phase"]) >= active.index(moment)
+    async def look() -> str:
+        return show_moment(scenario, generation, moment)
 
-    await wait_status(scenario, is_reached, END_SECONDS, moment)
+    shown = await scenario.wait_for(look, bool, f"{moment} of generation {generation}", END_SECONDS)
+    assert shown == moment, f"generation {generation} is in {shown} and was never shown in {moment}"
 
 
-async def wait_end(scenario: Scenario, phase: Phase, generation: int) -> None:
+def show_moment(scenario: Scenario, generation: int, moment: str) -> str:
+    """Give ``moment`` if a recorded status shows it, the phase that is past it, or nothing yet."""
+    phases = [phase.value for phase in Phase]
+    statuses = [version.get("status", {}) for version in scenario.seen]
+    own = [status for status in statuses if status.get("observedGeneration") == generation]
+    if moment == UNDO:
+        undoing = any(one["reason"] == "Undoing" for status in own for one in status.get("conditions", []))
+        return UNDO if undoing else next((s["phase"] for s in own if s["phase"] in TERMINAL_PHASES), "")
+    if any(status["phase"] == moment for status in own):
+        return moment
+    return next((s["phase"] for s in own if phases.index(s["phase"]) > phases.index(moment)), "")
+
+
+async def wait_end(scenario: Scenario, phase: Phase, generation: int, seconds: float = END_SECONDS) -> None:
     """Wait until the generation ends in ``phase``."""
     await wait_status(
         scenario,
         lambda status: status.get("observedGeneration") == generation and status.get("phase") == phase,
-        END_SECONDS,
+        seconds,
         f"{phase} of generation {generation}",
     )
 
@@ -147,7 +157,7 @@ async def wait_status(scenario: Scenario, holds: Callable[[Object], bool], secon
             if holds(status):
                 return
         assert time.monotonic() < deadline, f"no {what} within {seconds:.0f} s, but {status}"
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
 
 
 async def try_cell(subject: Subject, cell: Cell) -> Result:
@@ -156,8 +166,16 @@ async def try_cell(subject: Subject, cell: Cell) -> Result:
     try:
         await play(subject, cell)
     except (AssertionError, PlntError, TimeoutError) as error:
+        await _keep_history(subject.scenario, cell)
         return Result(cell, time.monotonic() - began, f"{type(error).__name__}: {error}"[:600])
     return Result(cell, time.monotonic() - began)
+
+
+async def _keep_history(scenario: Scenario, cell: Cell) -> None:
+    """Write the newest run's history beside the logs, for the reader of a failed cell."""
+    with suppress(AssertionError):
+        history = await scenario.temporal("workflow", "show", "-o", "json")
+        (scenario.place.sandbox.state.root / f"failed-{cell}.json").write_text(history)
 
 
 def render_table(results: list[Result]) -> str:

@@ -60,8 +60,10 @@ async def test_rollout_ends_as_it_should_when_a_process_is_killed(subject: Subje
 )
 async def test_rollout_goes_on_after_an_outage_of_half_a_minute(subject: Subject, server: str, moment: Phase) -> None:
     scenario = subject.scenario
-    generation = await scenario.apply(await upload(subject.place.sandbox, 24))
-    await wait_moment(scenario, generation, moment)
+    uri = await upload(subject.place.sandbox, 24)
+    async with scenario.recorded():
+        generation = await scenario.apply(uri)
+        await wait_moment(scenario, generation, moment)
     await strike(subject.place.sandbox, server, OUTAGE_SECONDS)
     await wait_end(scenario, Phase.READY, generation)
     await wait_settled(subject.place)
@@ -90,8 +92,9 @@ async def test_pull_obeys_the_activity_commands_by_its_name(place: Place) -> Non
 async def test_rollout_waits_for_a_pool_that_is_gone_and_goes_on_when_it_is_back(subject: Subject) -> None:
     scenario, sandbox = subject.scenario, subject.place.sandbox
     await sandbox.supervisor.stop("deploy", signal.SIGKILL)
-    generation = await scenario.apply(await upload(sandbox, 2))
-    await wait_moment(scenario, generation, Phase.VALIDATING)
+    async with scenario.recorded():
+        generation = await scenario.apply(await upload(sandbox, 2))
+        await wait_moment(scenario, generation, Phase.VALIDATING)
     await asyncio.sleep(3)
     sandbox.supervisor.resume("deploy")
     await wait_end(scenario, Phase.READY, generation)
@@ -101,8 +104,9 @@ async def test_rollout_waits_for_a_pool_that_is_gone_and_goes_on_when_it_is_back
 async def test_rollout_goes_on_when_every_process_of_plnt_restarts_at_once(subject: Subject) -> None:
     scenario, sandbox = subject.scenario, subject.place.sandbox
     uri, before = await upload(sandbox, 2), await scenario.runs()
-    generation = await scenario.apply(uri, annotations={"plnt.work/bake-seconds": "10"})
-    await wait_moment(scenario, generation, Phase.SMOKE_TESTING)
+    async with scenario.recorded():
+        generation = await scenario.apply(uri, annotations={"plnt.work/bake-seconds": "10"})
+        await wait_moment(scenario, generation, Phase.SMOKE_TESTING)
     for component in PRODUCT:
         sandbox.supervisor.kill(component, signal.SIGTERM)
     await wait_end(scenario, Phase.READY, generation)
