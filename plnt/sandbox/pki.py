@@ -11,7 +11,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LIFE = timedelta(days=30)
 """Certificates are made anew at every start, so this bounds one run of a sandbox."""
-_BACKDATED = timedelta(minutes=5)
+_BACKDATED = timedelta(hours=2)
+"""A process whose clock is an hour behind takes the certificates too."""
 _ROOT = "plnt-sandbox"
 
 

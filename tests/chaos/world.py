@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 
 from temporalio.api.workflowservice.v1 import ListWorkflowExecutionsRequest
 from temporalio.service import RPCError
 
 from plnt.clients.kube import DEPLOYMENTS, SERVICES, VIRTUAL_SERVICES, WORKFLOW_RUNS, Object
+from plnt.errors import PlntError
 from plnt.model import names
 from plnt.model.line import Line
 from plnt.model.status import TERMINAL_PHASES, Phase
@@ -150,10 +152,12 @@ async def wait_settled(place: Place, seconds: float = SETTLE_SECONDS) -> World:
     try:
         async with asyncio.timeout(seconds):
             while True:
-                world = await read_world(place)
-                faults = find_faults(world)
-                if not faults:
-                    return world
+                # A server that was killed a moment ago may not answer yet.
+                with suppress(PlntError):
+                    world = await read_world(place)
+                    faults = find_faults(world)
+                    if not faults:
+                        return world
                 await asyncio.sleep(0.5)
     except TimeoutError:
         raise AssertionError(f"not settled within {seconds:.0f} s: " + "; ".join(faults)) from None
