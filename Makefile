@@ -68,9 +68,8 @@ charts: $(STAMP) ## chart tests alone
 	$(BIN)/plnt build
 	$(PYTEST) tests/charts
 
-flags: ## read vLLM's and SGLang's options anew; PYTHON is one that has their wheels
-	$(PYTHON) -m plnt.sandbox.engine.read_flags vllm
-	$(PYTHON) -m plnt.sandbox.engine.read_flags sglang
+flags: $(STAMP) ## read vLLM's and SGLang's options anew from their wheels (375 MB); WHEELS="vllm==0.34.0" for another
+	$(BIN)/python -m plnt.sandbox.engine.read_flags $(WHEELS)
 
 chaos: $(STAMP) ## kills of every process at every moment, long outages, random walks: an hour or more
 	$(BIN)/plnt build
