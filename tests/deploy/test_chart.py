@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ CLAIMS: dict[str, Any] = {
         "claim": {"create": True, "tenantNamespaces": ["team-a"], "backing": {"nfs": {"server": "s", "path": "/"}}}
     }
 }
+SCRAPERS = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
 OWN_KINDS = {"PodMonitor"}
 """Kinds that the API server does not bring along."""
 
@@ -67,6 +69,7 @@ def test_chart_passes_the_strict_lint(programs: Programs) -> None:
         pytest.param({"namespaces": ["team-a", "team-b"]}, id="listed namespaces"),
         pytest.param(CLAIMS, id="claims and volumes"),
         pytest.param({"metrics": {"service": True, "podMonitor": True}}, id="metrics"),
+        pytest.param({"networkPolicy": {"enabled": True, "metricsFrom": SCRAPERS}}, id="network policy"),
     ],
 )
 def test_rendered_objects_are_what_kubernetes_takes(programs: Programs, values: dict[str, Any]) -> None:
@@ -84,12 +87,20 @@ def test_rendered_objects_are_what_kubernetes_takes(programs: Programs, values: 
         ({"logLevel": "LOUD"}, "logLevel"),
         ({"namespaces": ["Team"]}, "namespaces"),
         ({"kubernetes": {"tokenSeconds": 60}}, "tokenSeconds"),
+        ({"networkPolicy": {"metricsFrom": [{"namespace": "monitoring"}]}}, "metricsFrom"),
     ],
 )
 def test_wrong_value_is_refused_by_name(programs: Programs, values: dict[str, Any], named: str) -> None:
     done = run_helm(programs, "template", "plnt", str(platform_chart()), values=values)
     assert done.returncode != 0
     assert named in done.stderr
+
+
+def test_values_that_the_installation_page_begins_with_are_taken(programs: Programs) -> None:
+    page = (DEPLOY.parent / "docs" / "installation.md").read_text()
+    (shown,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if block.startswith("image:"))
+    objects = render(programs, yaml.safe_load(shown))
+    assert len(select(objects, "PersistentVolume")) == 2
 
 
 def test_manifests_and_readme_are_what_the_script_writes(programs: Programs) -> None:
@@ -155,6 +166,21 @@ def test_claims_are_bound_to_volumes_of_their_own_and_stay_when_the_release_goes
         assert named[claim["spec"]["volumeName"]] == claim["metadata"]["namespace"]
     for body in (*claims, *volumes):
         assert body["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_network_policy_lets_scrapes_in_to_every_process_and_nothing_else(programs: Programs) -> None:
+    assert select(render(programs, {}), "NetworkPolicy") == []
+    objects = render(programs, {"networkPolicy": {"enabled": True, "metricsFrom": SCRAPERS}})
+    (policy,) = select(objects, "NetworkPolicy")
+    scrapes = {"ports": [{"port": "metrics", "protocol": "TCP"}], "from": SCRAPERS}
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert policy["spec"]["ingress"] == [scrapes]
+    for body in select(objects, "Deployment"):
+        pod = body["spec"]["template"]
+        assert pod["metadata"]["labels"].items() >= policy["spec"]["podSelector"]["matchLabels"].items()
+        assert "metrics" in {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
+    (policy,) = select(render(programs, {"networkPolicy": {"enabled": True}}), "NetworkPolicy")
+    assert policy["spec"]["ingress"] == [{"ports": scrapes["ports"]}]
 
 
 def test_chart_and_package_have_one_version(programs: Programs) -> None:
