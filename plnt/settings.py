@@ -73,7 +73,7 @@ class BridgeSettings(Settings):
     approve_deadline_seconds: int = Field(86_400, alias="PLNT_APPROVE_DEADLINE_SECONDS", ge=1)
     """Longest wait for an approval that annotation plnt.work/approve asks for, in seconds."""
     gpu_poll_seconds: float = Field(5, alias="PLNT_GPU_POLL_SECONDS", gt=0)
-    """Time between two counts of free GPUs while someone waits, in seconds."""
+    """Time between two counts of free GPUs while someone waits, in seconds; four times it when nothing changes."""
     smoke_wait_seconds: float = Field(30, alias="PLNT_SMOKE_WAIT_SECONDS", gt=0)
     """Longest wait for a ready canary's ``/v1/models`` before the smoke test, in seconds."""
     startup_budget_seconds: int = Field(1800, alias="PLNT_STARTUP_BUDGET_SECONDS", ge=10)

@@ -116,7 +116,8 @@ JOIN_LINE = Step(
     "join-line", m.Join, m.Done, Queue.GPU, _SECONDS_30, _HOUR, _PATIENT, Phase.DEPLOYING, wait_cancel=True
 )
 LEAVE_LINE = Step("leave-line", m.Leave, m.Done, Queue.GPU, _SECONDS_30, _HOURS_2, _PATIENT)
-COUNT_FREE = Step("count-free", m.CountFree, m.Capacity, Queue.GPU, _SECONDS_30, _FOREVER, _PATIENT)
+# Bounded although it is asked for ever: the line takes no join and no leave while a count is under way.
+COUNT_FREE = Step("count-free", m.CountFree, m.Capacity, Queue.GPU, _SECONDS_30, _MINUTE, _PATIENT)
 
 INSTALL_RELEASE = Step(
     "install-release",

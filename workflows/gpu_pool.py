@@ -25,6 +25,9 @@ class GpuPool:
         self._line = line or Line()
         self._inbox: deque[Join | Leave] = deque()
         self._told: dict[str, str] = {}
+        self._answer: Capacity | None = None
+        self._unchanged = 0
+        """Counts in a row that gave the same answer as the one before."""
 
     @workflow.signal(description="Ask for GPUs")
     def join(self, word: Join | None = None) -> None:
@@ -45,7 +48,7 @@ class GpuPool:
 
     @workflow.run
     async def run(self, _: Line | None = None) -> None:
-        """Serve the line; while somebody waits, count what is free at every change and every poll interval."""
+        """Serve the line; while somebody waits, count what is free at every change and every so often."""
         while True:
             await self._await_turn()
             await self._take_words()
@@ -55,7 +58,7 @@ class GpuPool:
                 workflow.continue_as_new(self._line)
 
     async def _await_turn(self) -> None:
-        timeout = self._line.poll_seconds if self._line.head is not None else None
+        timeout = lines.choose_pause(self._line, self._unchanged) if self._line.head is not None else None
         if timeout is None:
             await workflow.wait_condition(lambda: bool(self._inbox))
             return
@@ -67,6 +70,7 @@ class GpuPool:
     async def _take_words(self) -> None:
         while self._inbox:
             word = self._inbox.popleft()
+            self._answer, self._unchanged = None, 0
             if isinstance(word, Leave):
                 self._line = lines.leave(self._line, word)
                 continue
@@ -83,8 +87,11 @@ class GpuPool:
         try:
             answer = await run_step(COUNT_FREE, question, summary=f"count free GPUs of {self._line.gpu_class}")
         except ActivityError as error:
-            workflow.logger.warning("free GPUs not counted", extra={"reason": explain(error).reason})
+            failure = explain(error)
+            workflow.logger.warning("free GPUs not counted", extra={"reason": failure.reason})
+            await self._tell_places(f"unknown: {failure}")
             return False
+        self._note(answer)
         before = self._line
         self._line = lines.drop(self._line, lines.closed_runs(question, answer))
         if self._inbox or self._line != before:
@@ -93,8 +100,12 @@ class GpuPool:
             self._line = lines.grant(self._line, head.join.run_id)
             await self._signal_grant(head)
             return True
-        await self._tell_places(answer)
+        await self._tell_places(answer.free)
         return False
+
+    def _note(self, answer: Capacity) -> None:
+        self._unchanged = self._unchanged + 1 if answer == self._answer else 0
+        self._answer = answer
 
     async def _signal_grant(self, entry: Entry) -> None:
         """Tell the run that it holds the lease; a run that is gone needs none."""
@@ -105,8 +116,8 @@ class GpuPool:
         except ApplicationError:
             self._line = lines.drop(self._line, [(join.workflow_id, join.run_id)])
 
-    async def _tell_places(self, answer: Capacity) -> None:
-        places = lines.describe_places(self._line, answer.free)
+    async def _tell_places(self, free: int | str) -> None:
+        places = lines.describe_places(self._line, free)
         for entry in self._line.waiting:
             run_id, ref = entry.join.run_id, entry.join.ref
             if self._told.get(run_id) != places[run_id]:

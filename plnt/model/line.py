@@ -5,6 +5,9 @@ from collections.abc import Callable
 from plnt.model.message import Message
 from plnt.model.messages import Capacity, CountFree, Join, LeaseCount, Leave
 
+MOST_DOUBLINGS = 2
+"""The pause between two counts grows to four times the poll interval."""
+
 _SHARED = tuple(field for field in LeaseCount.model_fields if field in Join.model_fields)
 
 
@@ -105,8 +108,16 @@ def closed_runs(question: CountFree, answer: Capacity) -> list[tuple[str, str]]:
     return [(one.workflow_id, one.run_id) for one in asked if one.workflow_id in answer.closed]
 
 
-def describe_places(line: Line, free: int) -> dict[str, str]:
-    """Give, by run ID, the word for each one who waits."""
+def choose_pause(line: Line, unchanged: int) -> float:
+    """Give the seconds until the next count, after ``unchanged`` counts that all said what the one before them said.
+
+    A count reads every pod of the cluster, and a full cluster stays full for long.
+    """
+    return line.poll_seconds * 2.0 ** min(unchanged, MOST_DOUBLINGS)
+
+
+def describe_places(line: Line, free: int | str) -> dict[str, str]:
+    """Give, by run ID, the word for each one who waits; ``free`` is a number, or why there is none."""
     waiting = line.waiting
     return {
         entry.join.run_id: f"place {place} of {len(waiting)}, needs {entry.needs}, free {free}"

@@ -103,6 +103,11 @@ class SmallWorld:
     taken: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     faults: dict[str, Fault] = field(default_factory=dict)
     tree: str = "tree-1"
+    plan: m.PlanRef = field(default_factory=lambda: m.PlanRef(digest="plan", files=3, bytes=1_000))
+    gpu_memory_mib: int = 0
+    """Memory of one GPU; 0 = unknown."""
+    values: m.ExtraValues | None = None
+    """The extra chart values, if the WorkflowRun names some."""
     grants: bool = True
     """Whether the line grants at once; else it is the real line that decides."""
     ever_weighted: set[str] = field(default_factory=set)
@@ -144,6 +149,8 @@ class FakeSteps:
         self.worlds: dict[str, SmallWorld] = defaultdict(SmallWorld)
         self.free: dict[str, int] = defaultdict(int)
         """Free GPUs by class, for the real line."""
+        self.count_faults: dict[str, Fault] = {}
+        """What goes wrong in the counts of a class."""
         self.closed: set[str] = set()
         self.orphans: list[str] = []
 
@@ -156,17 +163,8 @@ class FakeSteps:
         world.calls.append(step.name)
         world.taken[step.name].append(arg)
         fault = world.faults.get(step.name)
-        if fault is None or not fault.only(arg):
-            return world
-        fault.entered.set()
-        if fault.hang > 0:
-            fault.hang -= 1
-            await _stay_silent()
-        if fault.hold:
-            await _wait(fault.released, heartbeats=step.heartbeat is not None)
-        if fault.error is not None and fault.times > 0:
-            fault.times -= 1
-            raise type(fault.error)(str(fault.error))
+        if fault is not None and fault.only(arg):
+            await _meet(fault, heartbeats=step.heartbeat is not None)
         return world
 
     @implements(steps.LOAD_DESIRED)
@@ -198,6 +196,7 @@ class FakeSteps:
             ],
             selector_revision=world.selector,
             chart_versions={"vllm": "0.1.0"},
+            values=world.values if request.values_from else None,
         )
 
     @implements(steps.RELEASE_NAME)
@@ -208,13 +207,12 @@ class FakeSteps:
 
     @implements(steps.RESOLVE_CLASS)
     async def resolve_class(self, request: m.ResolveClass) -> m.GpuClass:
-        await self._enter(steps.RESOLVE_CLASS, request.ref.name, request)
-        return m.GpuClass(resource_name=request.gpu_class)
+        world = await self._enter(steps.RESOLVE_CLASS, request.ref.name, request)
+        return m.GpuClass(resource_name=request.gpu_class, memory_mib=world.gpu_memory_mib)
 
     @implements(steps.RESOLVE_SOURCE)
     async def resolve_source(self, request: m.ResolveSource) -> m.PlanRef:
-        await self._enter(steps.RESOLVE_SOURCE, request.ref.name, request)
-        return m.PlanRef(digest="plan", files=3, bytes=1_000)
+        return (await self._enter(steps.RESOLVE_SOURCE, request.ref.name, request)).plan
 
     @implements(steps.PULL_WEIGHTS)
     async def pull_weights(self, request: m.PullWeights) -> m.Tree:
@@ -250,6 +248,9 @@ class FakeSteps:
 
     @implements(steps.COUNT_FREE)
     async def count_free(self, request: m.CountFree) -> m.Capacity:
+        fault = self.count_faults.get(request.gpu_class)
+        if fault is not None:
+            await _meet(fault, heartbeats=False)
         held = sum(one.pods * one.gpus_per_pod for one in request.leases)
         free = self.free[request.gpu_class] - held
         head = request.head
@@ -379,6 +380,18 @@ SILENCE_SECONDS = 20.0
 async def _stay_silent() -> None:
     await asyncio.sleep(SILENCE_SECONDS)
     raise DeployFailed("an attempt that was given up came back")
+
+
+async def _meet(fault: Fault, *, heartbeats: bool) -> None:
+    fault.entered.set()
+    if fault.hang > 0:
+        fault.hang -= 1
+        await _stay_silent()
+    if fault.hold:
+        await _wait(fault.released, heartbeats=heartbeats)
+    if fault.error is not None and fault.times > 0:
+        fault.times -= 1
+        raise type(fault.error)(str(fault.error))
 
 
 async def _wait(released: asyncio.Event, *, heartbeats: bool) -> None:

@@ -68,3 +68,8 @@ def test_place_counts_those_who_wait_and_not_the_holders() -> None:
         "run-b": "place 1 of 2, needs 2, free 3",
         "run-c": "place 2 of 2, needs 4, free 3",
     }
+
+
+def test_pause_between_counts_grows_to_a_bound_while_nothing_changes() -> None:
+    line = line_of(join("a"))
+    assert [lines.choose_pause(line, unchanged) for unchanged in (0, 1, 2, 3, 100_000)] == [1, 2, 4, 4, 4]

@@ -1,14 +1,21 @@
 """The line for a GPU class, with real rollouts in it."""
 
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+
 import pytest
+from temporalio.api.enums.v1 import EventType
 
 from plnt.model import names
 from plnt.model.desired import Policy
 from plnt.model.line import Line
 from plnt.model.options import Options
 from plnt.model.status import Phase
-from tests.fakes.rollouts import Rollouts
-from tests.fakes.steps import Fault, make_desired, make_spec
+from plnt.sandbox.waiting import wait_until
+from plnt.steps import COUNT_FREE
+from tests.fakes.rollouts import PATIENCE_SECONDS, Rollouts
+from tests.fakes.steps import Fault, make_desired, make_spec, unavailable
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -97,3 +104,88 @@ async def test_bare_signals_do_not_wedge_the_line(rollouts: Rollouts) -> None:
     await line.signal("leave")
     queue_up(rollouts, "bare", gpu_class)
     assert (await rollouts.roll_out("bare")).last.phase is Phase.READY
+
+
+@pytest.fixture
+def short_count() -> Iterator[None]:
+    """A count that is given up after a thirtieth of its time, at most 2 s."""
+    limit = COUNT_FREE.schedule_to_close
+    assert limit is not None
+    assert limit <= timedelta(minutes=1)
+    object.__setattr__(COUNT_FREE, "schedule_to_close", limit / 30)
+    yield
+    object.__setattr__(COUNT_FREE, "schedule_to_close", limit)
+
+
+async def wait_waiting(rollouts: Rollouts, gpu_class: str, waiting: list[str]) -> None:
+    """Wait until these WorkflowRuns, and no others, are in the line."""
+
+    async def are_waiting() -> bool:
+        return [entry.join.ref.name for entry in (await read_line(rollouts, gpu_class)).waiting] == waiting
+
+    await wait_until(are_waiting, PATIENCE_SECONDS)
+
+
+@pytest.mark.usefixtures("short_count")
+async def test_line_takes_joins_and_leaves_while_nobody_counts(rollouts: Rollouts) -> None:
+    gpu_class = "plnt.test/silent"
+    fault = rollouts.fakes.count_faults[gpu_class] = Fault(hold=True)
+    queue_up(rollouts, "silent-1", gpu_class)
+    queue_up(rollouts, "silent-2", gpu_class)
+    await rollouts.poke("silent-1")
+    await asyncio.wait_for(fault.entered.wait(), PATIENCE_SECONDS)
+    await rollouts.poke("silent-2")
+    await wait_waiting(rollouts, gpu_class, ["silent-1", "silent-2"])
+    await rollouts.handle("silent-1").cancel()
+    await wait_waiting(rollouts, gpu_class, ["silent-2"])
+    rollouts.fakes.free[gpu_class] = 1
+    fault.hold = False
+    fault.released.set()
+    assert (await rollouts.wait("silent-2")).last.phase is Phase.READY
+
+
+@pytest.mark.usefixtures("short_count")
+async def test_one_who_waits_is_told_why_nobody_counts(rollouts: Rollouts) -> None:
+    gpu_class = "plnt.test/uncounted"
+    rollouts.fakes.count_faults[gpu_class] = Fault(error=unavailable())
+    queue_up(rollouts, "uncounted", gpu_class)
+    await rollouts.poke("uncounted")
+    await rollouts.wait_word("uncounted", f"place 1 of 1, needs 1, free unknown: SourceUnavailable: {unavailable()}")
+    rollouts.fakes.count_faults.clear()
+    rollouts.fakes.free[gpu_class] = 1
+    assert (await rollouts.wait("uncounted")).last.phase is Phase.READY
+
+
+async def read_pauses(rollouts: Rollouts, gpu_class: str) -> list[float]:
+    """The line's pauses between counts so far, in seconds."""
+    history = await rollouts.client.get_workflow_handle(names.gpu_pool_id(gpu_class)).fetch_history()
+    return [
+        event.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta().total_seconds()
+        for event in history.events
+        if event.event_type == EventType.EVENT_TYPE_TIMER_STARTED
+    ]
+
+
+async def wait_pauses(rollouts: Rollouts, gpu_class: str, count: int) -> list[float]:
+    async def are_there() -> bool:
+        return len(await read_pauses(rollouts, gpu_class)) >= count
+
+    await wait_until(are_there, PATIENCE_SECONDS)
+    return await read_pauses(rollouts, gpu_class)
+
+
+async def test_free_gpus_are_counted_less_often_while_nothing_changes(rollouts: Rollouts) -> None:
+    gpu_class = "plnt.test/quiet"
+    queue_up(rollouts, "quiet-1", gpu_class)
+    queue_up(rollouts, "quiet-2", gpu_class)
+    await rollouts.poke("quiet-1")
+    await rollouts.wait_word("quiet-1", "place 1 of 1, needs 1, free 0")
+    before = await wait_pauses(rollouts, gpu_class, 5)
+    assert before[:5] == [0.2, 0.4, 0.8, 0.8, 0.8]
+    await rollouts.poke("quiet-2")
+    await rollouts.wait_word("quiet-2", "place 2 of 2, needs 1, free 0")
+    after = await wait_pauses(rollouts, gpu_class, len(before) + 3)
+    assert after.count(0.2) == 2
+    for name in ("quiet-1", "quiet-2"):
+        await rollouts.handle(name).cancel()
+        await rollouts.wait(name)
