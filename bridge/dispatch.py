@@ -37,7 +37,7 @@ class Dispatcher:
         self._work: dict[Key, _Work] = {}
         self._poked: dict[Key, str] = {}
         self._keys: asyncio.Queue[Key] = asyncio.Queue()
-        self._fault = ""
+        self._faults: dict[Key, str] = {}
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
 
     def offer(self, change: Change) -> None:
@@ -56,8 +56,11 @@ class Dispatcher:
             work.listed |= change.listed
 
     def check_ready(self) -> str:
-        """Give why changes are not passed on at the moment, else an empty string."""
-        return self._fault
+        """Give why changes of some WorkflowRun are not passed on at the moment, else an empty string."""
+        if not self._faults:
+            return ""
+        key, fault = next(iter(self._faults.items()))
+        return f"{fault} (WorkflowRuns that wait: {len(self._faults)}, first {'/'.join(key)})"
 
     async def run(self) -> NoReturn:
         """Work off for ever, one task for each key that has work."""
@@ -73,9 +76,10 @@ class Dispatcher:
             try:
                 async with self._slots:
                     await self._do_next(key, work)
-                self._fault, pause = "", FIRST_PAUSE_SECONDS
+                self._faults.pop(key, None)
+                pause = FIRST_PAUSE_SECONDS
             except RPCError as error:
-                self._fault = f"Temporal: {error}"
+                self._faults[key] = f"Temporal: {error}"
                 logger.warning("temporal unavailable", extra={"run": "/".join(key), "error": str(error)})
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)

@@ -47,7 +47,7 @@ class Bridge:
         await self.until_idle()
 
     async def until_idle(self) -> None:
-        await eventually(lambda: not self.dispatcher._work, seconds=25)
+        await eventually(lambda: not self.dispatcher._work)
 
     async def runs(self) -> int:
         """How many runs of the object's rollout there are, closed ones included."""
@@ -55,7 +55,7 @@ class Bridge:
         return (await self.server.client.count_workflows(query)).count
 
     async def until_runs(self, count: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await self.runs() != count:
                 pass
 
@@ -72,7 +72,7 @@ class Bridge:
         )
         handle = self.server.rollout(self.name)
         await handle.signal("end", Ending(**{"identity": seen.identity, "report": report, "how": how, **changes}))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while "identity" not in await (await handle.describe()).memo():
                 pass
             if how == "open":
@@ -214,12 +214,14 @@ async def test_missing_object_ends_its_reporter_and_wakes_its_run_but_starts_non
 
 
 class AbsentRuns(Runs):
-    """Temporal that does not answer until told."""
+    """Temporal that does not answer until told, or not for some."""
 
     is_absent = True
+    absent_for: frozenset[str] | None = None
+    """Names of WorkflowRuns; none = all."""
 
     async def poke(self, seen: Any) -> None:
-        if self.is_absent:
+        if self.is_absent and (self.absent_for is None or seen.name in self.absent_for):
             raise RPCError("no connection", RPCStatusCode.UNAVAILABLE, b"")
         await super().poke(seen)
 
@@ -237,5 +239,27 @@ async def test_outage_of_temporal_loses_no_event_and_only_the_latest_object_coun
     assert dispatcher.check_ready() == ""
     assert await server.rollout("patient").query("pokes") == 1
     await eventually(lambda: server.status("patient").get("observedGeneration") == 3)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_bridge_is_not_ready_while_one_object_cannot_be_passed_on_whatever_becomes_of_others(
+    server: BridgeServer,
+) -> None:
+    runs = AbsentRuns(server.client, rollout_queue=QUEUE)
+    runs.absent_for = frozenset({"stuck"})
+    dispatcher = Dispatcher(runs)
+    task = asyncio.create_task(dispatcher.run())
+    server.api.put("stuck", uid="uid-of-stuck")
+    dispatcher.offer(Change(server.seen("stuck")))
+    await eventually(dispatcher.check_ready)
+    for generation in (1, 2):
+        server.api.put("passed", uid="uid-of-passed", generation=generation)
+        dispatcher.offer(Change(server.seen("passed")))
+        await eventually(lambda: set(dispatcher._work) == {("default", "stuck")})
+        assert "first default/stuck" in dispatcher.check_ready()
+    runs.is_absent = False
+    await eventually(lambda: not dispatcher._work)
+    assert dispatcher.check_ready() == ""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
