@@ -47,7 +47,24 @@ async def heartbeat(details: Callable[[], Message | None] = lambda: None) -> Asy
 
 
 async def _beat(seconds: float, details: Callable[[], Message | None]) -> None:
+    """Beat with the newest details that could be read.
+
+    A fault in them must not stop the beats: the server would end attempt after attempt of a step whose work goes
+    well, and hours of it would be lost without a word of the cause.
+    """
+    word: Message | None = None
+    told = False
     while True:
-        word = details()
+        try:
+            word = details()
+        except Exception:
+            if not told:
+                logger.exception("heartbeats go on without new details: they cannot be read", extra=_facts())
+            told = True
         activity.heartbeat(*([] if word is None else [word]))
         await asyncio.sleep(seconds)
+
+
+def _facts() -> dict[str, object]:
+    info = activity.info()
+    return {"workflow_id": info.workflow_id, "run_id": info.workflow_run_id, "step": info.activity_type}
