@@ -13,7 +13,7 @@ from plnt.sandbox.running import Sandbox, running_sandbox
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 
-SERVERS_START_SECONDS = 120
+SERVERS_START_SECONDS = 240
 """Time limit of a test that may be the one that starts the control plane, on a busy machine."""
 
 

@@ -51,7 +51,7 @@ async def begin(helm: Helm, call: str, folder: Path) -> asyncio.Task[None]:
     async def is_started() -> bool:
         return (folder / "started").exists()
 
-    await wait_until(is_started, 10)
+    await wait_until(is_started, 60)
     return task
 
 
@@ -83,9 +83,9 @@ async def test_helm_that_ignores_the_stop_is_killed_with_its_children(
     async def has_child() -> bool:
         return (tmp_path / "child").exists() and (tmp_path / "child").read_text().strip() != ""
 
-    await wait_until(has_child, 10)
+    await wait_until(has_child, 60)
     task.cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(50):
         with pytest.raises(asyncio.CancelledError):
             await task
     pids = [int((tmp_path / name).read_text()) for name in ("pid", "child")]
@@ -93,7 +93,7 @@ async def test_helm_that_ignores_the_stop_is_killed_with_its_children(
     async def are_gone() -> bool:
         return not any(is_alive(pid) for pid in pids)
 
-    await wait_until(are_gone, 10)
+    await wait_until(are_gone, 50)
 
 
 @pytest.mark.parametrize("call", ["uninstall", "rollback"])

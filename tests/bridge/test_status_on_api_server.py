@@ -126,6 +126,6 @@ async def test_finalizer_holds_a_deleted_object_until_it_is_dropped(subject: Sub
     assert deleting is not None
     assert (deleting.deleting, deleting.uid) == (True, loaded.uid)
     await ActivityEnvironment().run(desired.drop_finalizer, DropFinalizer(ref=ref, uid=loaded.uid))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await kube.find(WORKFLOW_RUNS, "default", NAME) is not None:
             pass

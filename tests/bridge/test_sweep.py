@@ -45,7 +45,7 @@ async def test_reporter_of_a_lost_object_ends_and_those_of_others_stay(server: B
     # The store may be behind the API server: what it does not know yet is looked at, and lives on.
     sweep = asyncio.create_task(Sweep(server.runs, [Store(("default", "known"))], 60).run())
     try:
-        await asyncio.wait_for(server.reporter("lost").result(), 15)
+        await asyncio.wait_for(server.reporter("lost").result(), 60)
         history = await server.rollout("lost").fetch_history()
         assert sum(event.HasField("workflow_execution_signaled_event_attributes") for event in history.events) == 2
     finally:
@@ -64,7 +64,7 @@ async def test_nothing_is_swept_before_the_objects_are_known(server: BridgeServe
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.shield(server.reporter("early").result()), 1.5)
         store.fault = ""
-        await asyncio.wait_for(server.reporter("early").result(), 15)
+        await asyncio.wait_for(server.reporter("early").result(), 60)
     finally:
         sweep.cancel()
         await asyncio.gather(sweep, return_exceptions=True)

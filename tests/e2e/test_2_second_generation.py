@@ -10,7 +10,7 @@ from tests.e2e.models import Models
 from tests.e2e.place import Place
 from tests.e2e.scenario import Scenario, Traffic
 
-CRASH_WINDOW_SECONDS = 5.0
+CRASH_WINDOW_SECONDS = 15.0
 """Longest time between a canary's crash and weight 0 in Envoy."""
 
 

@@ -26,7 +26,7 @@ async def test_place_has_gpus_that_no_other_place_has(place: Place) -> None:
     async def is_there() -> bool:
         return place.gpu_class in await place.sandbox.kubectl("get", "nodes", f"-o=jsonpath={path}")
 
-    await wait_until(is_there, 20)
+    await wait_until(is_there, 60)
     said = await place.sandbox.kubectl(
         "get", "node", f"{place.namespace}-a", f"-o=jsonpath={path.replace('items[*].', '')}"
     )
@@ -42,7 +42,7 @@ async def test_killed_pool_is_back_at_its_queue(sandbox: Sandbox) -> None:
     async def is_another() -> bool:
         return sandbox.supervisor.pid("smoke") not in {None, before}
 
-    await wait_until(is_another, 20)
+    await wait_until(is_another, 60)
     await sandbox.wait_polling(["smoke"])
 
 

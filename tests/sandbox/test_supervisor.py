@@ -31,14 +31,14 @@ def component(name: str, program: str, *, restarts: bool = False, ready: str = "
 async def test_killed_pool_is_started_again(state: State) -> None:
     supervisor = Supervisor(state, [component("pool", SLEEPS, restarts=True)])
     supervisor.start()
-    await supervisor.wait_ready(["pool"], 10)
+    await supervisor.wait_ready(["pool"], 60)
     first = supervisor.pid("pool")
     supervisor.kill("pool")
 
     async def has_new_pid() -> bool:
         return supervisor.pid("pool") not in {None, first}
 
-    await wait_until(has_new_pid, 10)
+    await wait_until(has_new_pid, 60)
     assert record.read_entries(state.processes)[-1].restarts == 1
     await supervisor.stop_all()
     assert supervisor.pid("pool") is None
@@ -47,7 +47,7 @@ async def test_killed_pool_is_started_again(state: State) -> None:
 async def test_death_of_a_server_names_it_with_its_last_lines(state: State) -> None:
     supervisor = Supervisor(state, [component("etcd", "print('disk on fire', flush=True); raise SystemExit(3)")])
     supervisor.start()
-    failure = await asyncio.wait_for(supervisor.wait_failed(), 10)
+    failure = await asyncio.wait_for(supervisor.wait_failed(), 60)
     assert "etcd ended with status 3" in failure.explain()
     assert "disk on fire" in failure.explain()
     assert "what to do" in failure.explain()
@@ -66,7 +66,7 @@ async def test_stopped_component_stays_down_until_resumed_with_its_new_settings(
     program = "import os, time; print('rate', os.environ.get('RATE'), flush=True); time.sleep(60)"
     supervisor = Supervisor(state, [component("weights", program, restarts=True)])
     supervisor.start()
-    await supervisor.wait_ready(["weights"], 10)
+    await supervisor.wait_ready(["weights"], 60)
     await supervisor.stop("weights", signal.SIGKILL)
     assert supervisor.pid("weights") is None
     supervisor.resume("weights", {"RATE": "7"})
@@ -74,7 +74,7 @@ async def test_stopped_component_stays_down_until_resumed_with_its_new_settings(
     async def said_so() -> bool:
         return "rate 7" in state.log_of("weights").read_text()
 
-    await wait_until(said_so, 10)
+    await wait_until(said_so, 60)
     await supervisor.stop_all()
 
 
@@ -91,7 +91,7 @@ async def main():
     state = State(Path({str(state.root)!r}))
     supervisor = Supervisor(state, [Component("kubelet", (sys.executable, "-c", child), dict(os.environ), "")])
     supervisor.start()
-    await supervisor.wait_ready(["kubelet"], 10)
+    await supervisor.wait_ready(["kubelet"], 60)
     print("up", flush=True)
     await supervisor.wait_failed()
 asyncio.run(main())

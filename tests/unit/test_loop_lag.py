@@ -20,8 +20,8 @@ async def test_reading_outside_a_stall_is_punctual() -> None:
     async with watch_loop() as lag:
         await asyncio.sleep(0.03)
         before = time.perf_counter()
-        time.sleep(0.2)  # noqa: ASYNC251
+        time.sleep(2)  # noqa: ASYNC251
         await asyncio.sleep(0.03)
-        assert lag.tell_lateness_ms(before) < 150
+        assert lag.tell_lateness_ms(before) < 1900
         lag.restart()
-        assert lag.tell_lateness_ms(before) < 150
+        assert lag.tell_lateness_ms(before) < 1900

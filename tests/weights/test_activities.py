@@ -72,10 +72,10 @@ async def test_cancelled_pull_ends_and_the_next_one_finishes(pool: list[Callable
     moved = asyncio.Event()
     environment.on_heartbeat = lambda word: moved.set() if word.bytes_done else None
     running = asyncio.create_task(environment.run(pull, request))
-    await asyncio.wait_for(moved.wait(), 15)
+    await asyncio.wait_for(moved.wait(), 60)
     environment.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(running, 3)
+        await asyncio.wait_for(running, 60)
     assert (await ActivityEnvironment().run(pull, request)).bytes == plan.bytes
 
 

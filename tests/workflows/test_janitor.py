@@ -16,7 +16,7 @@ from tests.fakes.rollouts import Rollouts
 from tests.fakes.steps import JANITOR, Fault, broken
 from tests.fakes.waiting import eventually
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 async def run_janitor(rollouts: Rollouts) -> Collected:
@@ -76,7 +76,7 @@ async def _described(handle: ScheduleHandle, holds: Callable[[Schedule], bool]) 
 
     A pause sent while an update waits there is lost: the update is taken over last, with the state it was made from.
     """
-    async with asyncio.timeout(45):
+    async with asyncio.timeout(60):
         while True:
             found = (await handle.describe()).schedule
             if holds(found):

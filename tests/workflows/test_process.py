@@ -36,7 +36,7 @@ def choose_port() -> int:
 
 
 async def wait_ready(port: int) -> None:
-    async with aiohttp.ClientSession() as session, asyncio.timeout(20):
+    async with aiohttp.ClientSession() as session, asyncio.timeout(60):
         while True:
             try:
                 async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
@@ -61,7 +61,7 @@ async def test_sigterm_ends_a_serving_process_in_order(rollouts: Rollouts) -> No
     try:
         await wait_ready(port)
         process.send_signal(signal.SIGTERM)
-        _, errors = await asyncio.wait_for(process.communicate(), 15)
+        _, errors = await asyncio.wait_for(process.communicate(), 60)
     finally:
         if process.returncode is None:
             process.kill()
