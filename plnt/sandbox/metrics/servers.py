@@ -1,6 +1,5 @@
 """Builds Prometheus and prometheus-adapter from their own pinned Go modules, only when metrics are asked for."""
 
-import hashlib
 import json
 import shutil
 import subprocess
@@ -9,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plnt.sandbox import build, toolchain
-from plnt.sandbox.build import BuildFailed, ServersDamaged, Target
+from plnt.sandbox.build import BuildFailed, Target
 from plnt.sandbox.report import Reporter
+from plnt.sandbox.server_set import Found, ServerSet
 
 OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 """Module that ships the CRDs."""
@@ -32,28 +32,14 @@ class MetricsServers:
     crds: tuple[Path, ...]
 
 
-def compute_digest() -> str:
-    """Compute the name under which a build is kept."""
-    digest = hashlib.sha256()
-    for module in ("prometheus", "adapter", "operator"):
-        for name in ("go.mod", "go.sum"):
-            digest.update((build.module_dir() / module / name).read_bytes())
-    facts = [[t.name, t.package, t.linker_flags, t.tags] for t in TARGETS]
-    digest.update(json.dumps([build.FLAGS, facts, OPERATOR, CRDS]).encode())
-    return digest.hexdigest()[:16]
-
-
 def find_metrics_servers(environ: Mapping[str, str]) -> MetricsServers | None:
     """Find the given or the cached servers; none when they have to be built.
 
     Raises:
         ServersDamaged: the folder in ``PLNT_SANDBOX_BIN`` lacks a file.
     """
-    given = environ.get("PLNT_SANDBOX_BIN")
-    if given:
-        return _take_given(Path(given).absolute())
-    home = _home(environ)
-    return _servers_in(home) if build.verify_sums(home) else None
+    found = SET.find(environ)
+    return None if found is None else _servers_in(found)
 
 
 def provide_metrics_servers(environ: Mapping[str, str], reporter: Reporter) -> MetricsServers:
@@ -63,34 +49,11 @@ def provide_metrics_servers(environ: Mapping[str, str], reporter: Reporter) -> M
         BuildFailed: Go could not build one, or the CRDs could not be downloaded.
         ServersDamaged: the folder in ``PLNT_SANDBOX_BIN`` lacks a file.
     """
-    found = find_metrics_servers(environ)
-    if found is not None:
-        return found
-    home = _home(environ)
-    (home / "bin").mkdir(parents=True, exist_ok=True)
-    with build.locked(home / ".lock", reporter):
-        if not build.verify_sums(home):
-            go = toolchain.provide_go(build.module_dir(), build.cache_dir(environ), environ, reporter.say)
-            sums = build.build_missing(home, go, TARGETS, environ, reporter, "5 to 7 minutes")
-            _copy_crds(home, go, environ)
-            sums.update({name: build.sum_file(home / name) for name in CRDS})
-            build.write_sums(home / build.SUMS, sums)
-    return _servers_in(home)
+    return _servers_in(SET.provide(environ, reporter))
 
 
-def _home(environ: Mapping[str, str]) -> Path:
-    return build.cache_dir(environ) / "metrics" / compute_digest()
-
-
-def _servers_in(home: Path) -> MetricsServers:
-    return MetricsServers(home / "bin", tuple(home / name for name in CRDS))
-
-
-def _take_given(folder: Path) -> MetricsServers:
-    missing = [name for name in (*(target.name for target in TARGETS), *CRDS) if not (folder / name).is_file()]
-    if missing:
-        raise ServersDamaged(f"PLNT_SANDBOX_BIN={folder} lacks {', '.join(missing)}; add them or unset the variable")
-    return MetricsServers(folder, tuple(folder / name for name in CRDS))
+def _servers_in(found: Found) -> MetricsServers:
+    return MetricsServers(found.binaries, tuple(found.files / name for name in CRDS))
 
 
 def _copy_crds(home: Path, go: Path, environ: Mapping[str, str]) -> None:
@@ -107,3 +70,14 @@ def _copy_crds(home: Path, go: Path, environ: Mapping[str, str]) -> None:
         draft = home / f".{name}.part"
         shutil.copyfile(folder / name, draft)
         draft.replace(home / name)
+
+
+SET = ServerSet(
+    name="metrics",
+    modules=("prometheus", "adapter", "operator"),
+    targets=TARGETS,
+    expected="5 to 7 minutes",
+    files=CRDS,
+    facts=(OPERATOR, CRDS),
+    fetch=_copy_crds,
+)
