@@ -1,15 +1,12 @@
 """``python -m plnt.sandbox.mesh --state DIR``: keep Envoy's clusters as the cluster's ready endpoints are."""
 
-import argparse
 import asyncio
 import logging
 import sys
-from contextlib import suppress
 from pathlib import Path
 
-from plnt.clients import kube
 from plnt.clients.kube import ENDPOINT_SLICES, SERVICES, Kube
-from plnt.clients.worker import stop_event
+from plnt.sandbox.feed import open_parser, run_feed
 from plnt.sandbox.mesh.clusters import render_clusters
 from plnt.sandbox.mesh.config import clusters_file
 from plnt.sandbox.mesh.mirror import Mirror
@@ -49,30 +46,14 @@ class Feed:
                 logger.info("clusters written", extra={"clusters": len(clusters["resources"])})
 
 
-async def feed(state: Path, domain: str) -> None:
-    """Feed Envoy until the process is told to stop."""
-    stop = stop_event()
-    file = clusters_file(state)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    async with kube.connect() as api:
-        feeding = asyncio.create_task(Feed(api, file, domain).run())
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait([feeding, stopping], return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        feeding.cancel()
-        with suppress(asyncio.CancelledError):
-            await feeding
-
-
 def main() -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m plnt.sandbox.mesh", description=__doc__)
-    parser.add_argument("--state", type=Path, required=True, help="the sandbox's state folder")
+    parser = open_parser("plnt.sandbox.mesh", __doc__)
     parser.add_argument("--domain", default="cluster.local", help="DNS domain of the cluster")
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    asyncio.run(feed(arguments.state, arguments.domain))
-    return 0
+    file = clusters_file(arguments.state)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return run_feed(lambda api: Feed(api, file, arguments.domain).run())
 
 
 if __name__ == "__main__":

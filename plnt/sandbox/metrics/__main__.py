@@ -1,18 +1,15 @@
 """``python -m plnt.sandbox.metrics --state DIR --prometheus URL``: keep Prometheus's files as the cluster says."""
 
-import argparse
 import asyncio
 import logging
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from plnt.clients import kube
 from plnt.clients.kube import PODS, Kube, Resource
-from plnt.clients.worker import stop_event
+from plnt.sandbox.feed import open_parser, run_feed
 from plnt.sandbox.mesh.mirror import Mirror
 from plnt.sandbox.metrics.config import SECONDS, rules_file, targets_file
 from plnt.sandbox.metrics.targets import render_groups, render_targets
@@ -81,28 +78,12 @@ class Feed:
                 await asyncio.sleep(RETRY_SECONDS)
 
 
-async def feed(state: Path, prometheus: str) -> None:
-    """Feed Prometheus until the process is told to stop."""
-    stop = stop_event()
-    async with kube.connect() as api:
-        feeding = asyncio.create_task(Feed(api, state, prometheus).run())
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait([feeding, stopping], return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        feeding.cancel()
-        with suppress(asyncio.CancelledError):
-            await feeding
-
-
 def main() -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m plnt.sandbox.metrics", description=__doc__)
-    parser.add_argument("--state", type=Path, required=True, help="the sandbox's state folder")
+    parser = open_parser("plnt.sandbox.metrics", __doc__)
     parser.add_argument("--prometheus", required=True, help="URL of Prometheus")
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    asyncio.run(feed(arguments.state, arguments.prometheus))
-    return 0
+    return run_feed(lambda api: Feed(api, arguments.state, arguments.prometheus).run())
 
 
 if __name__ == "__main__":
