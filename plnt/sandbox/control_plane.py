@@ -78,37 +78,25 @@ def _apiserver(site: Site) -> Component:
 
 
 def _controllers(site: Site) -> Component:
-    name = "kube-controller-manager"
-    kubeconfig = site.state.kubeconfig_of(name)
-    command = (
-        str(site.programs.server(name)),
-        f"--kubeconfig={kubeconfig}",
-        f"--authentication-kubeconfig={kubeconfig}",
-        f"--authorization-kubeconfig={kubeconfig}",
+    return _client(
+        site,
+        "kube-controller-manager",
         f"--service-account-private-key-file={site.state.pki / 'service-accounts.key'}",
         f"--root-ca-file={site.state.pki / 'ca.crt'}",
-        f"--cert-dir={site.state.data / name}",
-        "--leader-elect=false",
         "--use-service-account-credentials=false",
-        "--bind-address=127.0.0.1",
-        f"--secure-port={site.block[name]}",
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
         "--horizontal-pod-autoscaler-sync-period=5s",
         "--controllers=*,-node-ipam-controller",
     )
-    return Component(
-        name,
-        command,
-        clean_environment(),
-        f"tcp://127.0.0.1:{site.block[name]}",
-        site.ports(name),
-        waits_for=("kube-apiserver",),
-    )
 
 
 def _scheduler(site: Site) -> Component:
-    name = "kube-scheduler"
+    return _client(site, "kube-scheduler")
+
+
+def _client(site: Site, name: str, *flags: str) -> Component:
+    """Give a component that works on the API server alone, and has no second copy to elect a leader with."""
     kubeconfig = site.state.kubeconfig_of(name)
     command = (
         str(site.programs.server(name)),
@@ -119,12 +107,7 @@ def _scheduler(site: Site) -> Component:
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
         f"--secure-port={site.block[name]}",
+        *flags,
     )
-    return Component(
-        name,
-        command,
-        clean_environment(),
-        f"tcp://127.0.0.1:{site.block[name]}",
-        site.ports(name),
-        waits_for=("kube-apiserver",),
-    )
+    ready = f"tcp://127.0.0.1:{site.block[name]}"
+    return Component(name, command, clean_environment(), ready, site.ports(name), waits_for=("kube-apiserver",))
