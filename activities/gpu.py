@@ -6,18 +6,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from temporalio import activity
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import WorkflowExecutionStatus
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.fence import check_current_run
+from activities.open_runs import find_closed
 from plnt.clients import kube
 from plnt.clients.kube import NODES, PODS, Kube, Resource
 from plnt.errors import NotFound
 from plnt.model import gpu_class as classes
 from plnt.model import names
-from plnt.model.messages import Capacity, CountFree, Done, GpuClass, Join, LeaseCount, Leave, ResolveClass
+from plnt.model.messages import Capacity, CountFree, Done, GpuClass, Join, Leave, ResolveClass
 from plnt.model.node import Node, Pod, read_node, read_pod
 from plnt.model.placement import count_capacity
 from plnt.settings import PoolSettings
@@ -27,13 +25,6 @@ DEVICE_CLASSES = Resource("resource.k8s.io/v1", "deviceclasses")
 LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 LINE_WORKFLOW = "GpuPool"
 """Type of the workflow that keeps a class's line; its signals are ``join`` and ``leave``."""
-
-_OPEN = frozenset(
-    {
-        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
-        WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED,
-    }
-)
 
 
 class Gpu:
@@ -100,8 +91,14 @@ class Gpu:
         return [read_node(manifest) for manifest in manifests]
 
     async def _list_pods(self) -> list[Pod]:
-        manifests, _ = await self._kube.list(PODS, fields=LIVE_PODS)
-        return [pod for pod in map(read_pod, manifests) if pod is not None]
+        """List the pods of the whole cluster, of each page only what is counted: manifests of thousands are large.
+
+        Those without a node too: the scheduler may have nominated one for them.
+        """
+        found: list[Pod] = []
+        async for page, _ in self._kube.pages(PODS, fields=LIVE_PODS):
+            found += [pod for pod in map(read_pod, page) if pod is not None]
+        return found
 
     async def _list_extended(self) -> frozenset[str]:
         """List the resource names that device classes serve; none where the cluster has no such API."""
@@ -119,23 +116,8 @@ def _is_counted(resource: str, nodes: Sequence[Node]) -> bool:
 async def _find_closed(request: CountFree) -> list[str]:
     """Find those in the line whose run has ended, the head included."""
     entries = [*request.leases, *([request.head] if request.head else [])]
-    is_open = await asyncio.gather(*(_is_open(entry) for entry in entries))
-    return [entry.workflow_id for entry, open_ in zip(entries, is_open, strict=True) if not open_]
-
-
-async def _is_open(entry: LeaseCount) -> bool:
-    """Whether a run is open; asks the raw service, as the SDK's describe fails on a paused workflow."""
-    client = activity.client()
-    execution = WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.run_id)
-    try:
-        answer = await client.workflow_service.describe_workflow_execution(
-            DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=execution)
-        )
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            return False
-        raise
-    return answer.workflow_execution_info.status in _OPEN
+    closed = await asyncio.gather(*(find_closed(entry.workflow_id, entry.run_id) for entry in entries))
+    return [entry.workflow_id for entry, when in zip(entries, closed, strict=True) if when is not None]
 
 
 @asynccontextmanager

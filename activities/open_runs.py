@@ -17,11 +17,14 @@ _OPEN = frozenset(
 )
 
 
-async def find_closed(workflow_id: str) -> datetime | None:
-    """Give when a workflow's newest run closed; none = it is open. One that is not known closed long ago."""
+async def find_closed(workflow_id: str, run_id: str = "") -> datetime | None:
+    """Give when a run closed, the workflow's newest one if none is named; none = it is open.
+
+    One that is not known closed long ago. Asks the raw service, as the SDK's describe fails on a paused workflow.
+    """
     client = activity.client()
     request = DescribeWorkflowExecutionRequest(
-        namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id)
+        namespace=client.namespace, execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
     )
     try:
         answer = await client.workflow_service.describe_workflow_execution(request, retry=True, timeout=RPC_TIMEOUT)

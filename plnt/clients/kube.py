@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,6 +20,8 @@ from plnt.errors import AccessDenied, ApiUnavailable, Conflict, Expired, NotFoun
 from plnt.model import names
 
 Object = dict[str, Any]
+Page = tuple[list[Object], str]
+"""Objects of one page of a list, and the list's resourceVersion."""
 
 CONNECT_SECONDS = 10.0
 REQUEST_SECONDS = 30.0
@@ -116,14 +118,23 @@ class Kube:
     ) -> tuple[list[Object], str]:
         """List all objects, page by page; gives them and the list's resourceVersion."""
         items: list[Object] = []
+        page: Page = ([], "")
+        async for page in self.pages(resource, namespace, labels=labels, fields=fields):
+            items += page[0]
+        return items, page[1]
+
+    async def pages(
+        self, resource: Resource, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> AsyncIterator[Page]:
+        """List all objects; gives each page and the list's resourceVersion, for readers that keep little of a page."""
         token = ""
         while True:
             query = {"limit": str(PAGE), "continue": token, "labelSelector": labels, "fieldSelector": fields}
             page = await self._call("GET", resource.path(namespace), query=query)
-            items += page.get("items") or []
+            yield page.get("items") or [], page["metadata"]["resourceVersion"]
             token = page["metadata"].get("continue", "")
             if not token:
-                return items, page["metadata"]["resourceVersion"]
+                return
 
     async def create(self, resource: Resource, namespace: str | None, body: Object) -> Object:
         """Create an object.
@@ -160,15 +171,25 @@ class Kube:
         self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None, grace: int | None = None
     ) -> None:
         """Delete an object if it is there; ``uid`` is a precondition."""
-        body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-        if uid is not None:
-            body["preconditions"] = {"uid": uid}
+        options: Object = {} if uid is None else {"preconditions": {"uid": uid}}
         if grace is not None:
-            body["gracePeriodSeconds"] = grace
-        try:
+            options["gracePeriodSeconds"] = grace
+        await self._delete(resource, namespace, name, options)
+
+    async def delete_seen(self, resource: Resource, seen: Object) -> None:
+        """Delete an object if it is there and nobody has changed it since it was read.
+
+        Raises:
+            Conflict: somebody has: read it again.
+        """
+        meta = seen["metadata"]
+        preconditions = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        await self._delete(resource, meta.get("namespace"), meta["name"], {"preconditions": preconditions})
+
+    async def _delete(self, resource: Resource, namespace: str | None, name: str, options: Object) -> None:
+        body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", **options}
+        with suppress(NotFound):
             await self._call("DELETE", resource.path(namespace, name), body=body)
-        except NotFound:
-            return
 
     @asynccontextmanager
     async def stream(

@@ -15,6 +15,7 @@ from temporalio.testing import ActivityEnvironment, WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activities.gpu import DEVICE_CLASSES, LINE_WORKFLOW, Gpu
+from plnt.clients import kube as kube_client
 from plnt.clients.kube import NODES, PODS, Kube
 from plnt.errors import GpuClassUnknown, SpecInvalid, StaleRun
 from plnt.model import names
@@ -65,7 +66,7 @@ async def add_node(kube: Kube, gpu_class: str, gpus: int, **spec: Any) -> str:
         taints = (await kube.get(NODES, None, name))["spec"].get("taints") or []
         return not any(taint["key"].startswith("node.kubernetes.io/not-ready") for taint in taints)
 
-    await wait_until(is_open, 20)
+    await wait_until(is_open, 60)
     return name
 
 
@@ -75,7 +76,7 @@ async def add_pod(kube: Kube, gpu_class: str, gpus: int, node: str, release: str
     async def has_account() -> bool:
         return await kube.find(SERVICE_ACCOUNTS, "default", "default") is not None
 
-    await wait_until(has_account, 20)
+    await wait_until(has_account, 60)
     manifest = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -230,6 +231,19 @@ async def test_free_gpus_are_counted_on_the_cluster(kube: Kube, temporal: Client
     assert answer.head_fits
 
 
+async def test_free_gpus_are_counted_over_all_pages_of_pods(
+    kube: Kube, temporal: Client, gpu_class: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await add_node(kube, gpu_class, 8)
+    run = await start_rollout(temporal, f"rollout.default.{uuid.uuid4().hex}")
+    for _ in range(3):
+        await add_pod(kube, gpu_class, 2, node, run.id)
+    lease = entry(gpu_class, run.id, 3, 2, run.first_execution_run_id or "")
+    monkeypatch.setattr(kube_client, "PAGE", 1)
+    answer = await act(temporal, Gpu(kube, {}).count_free, CountFree(gpu_class=gpu_class, leases=[lease], head=None))
+    assert (answer.bound, answer.free) == ({run.id: 3}, 2)
+
+
 @pytest.mark.usefixtures("line_worker")
 async def test_joining_starts_the_line_and_leaving_reaches_it(kube: Kube, temporal: Client, gpu_class: str) -> None:
     run = await start_rollout(temporal, f"rollout.default.{uuid.uuid4().hex}")
@@ -242,7 +256,7 @@ async def test_joining_starts_the_line_and_leaving_reaches_it(kube: Kube, tempor
     assert await line.query("told") == [run_id, run_id]
     leave = Leave(workflow_id=run.id, run_id=run_id, gpu_class=gpu_class)
     await act(temporal, gpu.leave_line, leave, **info)
-    await asyncio.wait_for(line.result(), 10)
+    await asyncio.wait_for(line.result(), 60)
     await act(temporal, gpu.leave_line, leave, **info)
 
 
