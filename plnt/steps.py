@@ -70,10 +70,10 @@ def _retry(first: float, most: float, attempts: int = 0) -> RetryPolicy:
 
 
 _SECONDS_10, _SECONDS_20, _SECONDS_30 = (timedelta(seconds=s) for s in (10, 20, 30))
-_MINUTE, _MINUTES_5, _MINUTES_15 = (timedelta(minutes=n) for n in (1, 5, 15))
+_MINUTE, _MINUTES_15 = (timedelta(minutes=n) for n in (1, 15))
 _HOUR, _HOURS_2, _HOURS_6, _HOURS_12 = (timedelta(hours=h) for h in (1, 2, 6, 12))
 _PATIENT = _retry(1, 30)
-"""Unlimited attempts inside schedule-to-close: an outage of the API server is waited out."""
+"""Unlimited attempts inside schedule-to-close: an outage of the API server, or of a whole pool, is waited out."""
 _FOREVER: timedelta | None = None
 
 LOAD_DESIRED = Step(
@@ -95,10 +95,10 @@ SURVEY = Step(
 )
 RELEASE_NAME = Step("release-name", m.ReleaseName, m.Done, Queue.DEPLOY, _MINUTE, _HOURS_2, _PATIENT)
 RESOLVE_CLASS = Step(
-    "resolve-class", m.ResolveClass, m.GpuClass, Queue.GPU, _SECONDS_30, _MINUTES_5, _PATIENT, Phase.VALIDATING
+    "resolve-class", m.ResolveClass, m.GpuClass, Queue.GPU, _SECONDS_30, _HOUR, _PATIENT, Phase.VALIDATING
 )
 RESOLVE_SOURCE = Step(
-    "resolve-source", m.ResolveSource, m.PlanRef, Queue.WEIGHTS, _MINUTE, _MINUTES_5, _PATIENT, Phase.VALIDATING
+    "resolve-source", m.ResolveSource, m.PlanRef, Queue.WEIGHTS, _MINUTE, _HOUR, _PATIENT, Phase.VALIDATING
 )
 PULL_WEIGHTS = Step(
     "pull-weights",
