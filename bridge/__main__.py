@@ -90,11 +90,11 @@ def main() -> int:
     """Run the command."""
     try:
         settings = BridgeSettings.read(os.environ)
+        telemetry.start_logging(settings)
+        asyncio.run(serve(settings))
     except SettingsInvalid as error:
         print(f"wrong settings:\n{error}", file=sys.stderr)
         return 2
-    telemetry.start_logging(settings)
-    asyncio.run(serve(settings))
     return 0
 
 

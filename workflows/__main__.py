@@ -101,15 +101,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = parser.parse_args(arguments).command
     try:
         settings = ControlSettings.read(os.environ)
+        telemetry.start_logging(settings)
+        if command == "serve":
+            asyncio.run(serve(settings))
+        else:
+            print(asyncio.run(register() if command == "register" else check()))
     except SettingsInvalid as error:
         print(f"wrong settings:\n{error}", file=sys.stderr)
         return 2
-    telemetry.start_logging(settings)
-    if command == "serve":
-        asyncio.run(serve(settings))
-        return 0
-    try:
-        print(asyncio.run(register() if command == "register" else check()))
     except PlntError as error:
         print(error, file=sys.stderr)
         return 1

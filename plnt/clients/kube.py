@@ -14,10 +14,12 @@ from datetime import timedelta
 from typing import Any
 
 import aiohttp
+import yaml
 from kubernetes_asyncio import client, config
 
 from plnt.errors import AccessDenied, ApiUnavailable, Conflict, Expired, NotFound, PlntError, Rejected
 from plnt.model import names
+from plnt.settings import SettingsInvalid
 
 Object = dict[str, Any]
 Page = tuple[list[Object], str]
@@ -290,7 +292,7 @@ class Kube:
             self._reloaded = time.monotonic()
             try:
                 self._api = await self._reopen()
-            except config.ConfigException:
+            except SettingsInvalid:
                 return False
             self._retired.append(refused)
             while len(self._retired) > 1:
@@ -339,6 +341,9 @@ async def connect() -> AsyncIterator[Kube]:
     """Connect by ``KUBECONFIG`` or the default kubeconfig when there is one, else by the pod's service account.
 
     Credentials that the API server refuses are read anew: tokens and certificates are rotated.
+
+    Raises:
+        SettingsInvalid: there is no kubeconfig that can be read, and this is no pod with a service account.
     """
     kube = Kube(await _open_client(), _open_client)
     try:
@@ -348,12 +353,20 @@ async def connect() -> AsyncIterator[Kube]:
 
 
 async def _open_client() -> client.ApiClient:
-    """Open a client; the library reads ``KUBECONFIG`` at its import, so it is told the files of this moment."""
+    """Open a client; the library reads ``KUBECONFIG`` at its import, so it is told the files of this moment.
+
+    Raises:
+        SettingsInvalid: they cannot be read.
+    """
     configuration = client.Configuration()
     default = os.path.expanduser("~/.kube/config")  # noqa: PTH111, ASYNC240
     files = os.environ.get("KUBECONFIG") or (default if os.path.exists(default) else "")  # noqa: PTH110, ASYNC240
-    if files:
-        await config.load_kube_config(config_file=files, client_configuration=configuration)
-    else:
-        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    try:
+        if files:
+            await config.load_kube_config(config_file=files, client_configuration=configuration)
+        else:
+            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    except (config.ConfigException, yaml.YAMLError, OSError, TypeError, ValueError) as error:
+        said = " ".join(str(error).split())
+        raise SettingsInvalid(f"KUBECONFIG: {files or 'not set'}: no way to the API server: {said}") from error
     return client.ApiClient(configuration)
