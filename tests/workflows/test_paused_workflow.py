@@ -36,7 +36,9 @@ async def run_command(rollouts: Rollouts, verb: str) -> None:
 async def wait_listed(rollouts: Rollouts) -> None:
     """Wait until the bridge finds the run among the open ones; the server lists it a moment after it changed."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while await Runs(rollouts.client).list_open() != {(NAMESPACE, NAME)}:
+        while True:
+            if await Runs(rollouts.client).list_open() == {(NAMESPACE, NAME)}:
+                return
             await asyncio.sleep(0.1)
 
 
