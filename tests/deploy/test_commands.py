@@ -100,7 +100,7 @@ async def test_service_becomes_healthy_by_its_command_and_ends_at_sigterm(
     try:
         await wait_until(is_ready, START_SECONDS)
         process.terminate()
-        await asyncio.wait_for(process.wait(), 20)
+        await asyncio.wait_for(process.wait(), 60)
     finally:
         if process.returncode is None:
             process.kill()

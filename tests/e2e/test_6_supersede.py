@@ -14,8 +14,8 @@ from tests.e2e.scenario import Scenario
 from tests.e2e.test_1_first_rollout import check_nothing_left
 from tests.e2e.test_6_commands import LONG_BAKE, read_weights, serve_first, wait_baking
 
-BACK_SECONDS = 15.0
-"""Longest time back to what serves: the canary's undo with its drain of 1 s, then a look."""
+BACK_SECONDS = 60.0
+"""Longest time back to what serves, on a slow machine: far less than the bake that is cut short."""
 
 
 async def test_ten_edits_within_a_second_end_at_the_last_with_one_release(place: Place, models: Models) -> None:

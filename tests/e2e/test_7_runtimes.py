@@ -72,7 +72,7 @@ async def test_what_trt_llm_cannot_load_is_refused_before_anything_is_pulled(
     scenario = Scenario(place)
     async with scenario.recorded():
         await scenario.apply(await models.uri("good"), runtime="trt-llm", model={"quantization": quantization})
-        status = await scenario.wait_phase(Phase.FAILED, 1, seconds=15)
+        status = await scenario.wait_phase(Phase.FAILED, 1, seconds=60)
     assert "spec.model.quantization" in status["lastError"]
     assert remedy in status["lastError"]
     assert Phase.PULLING_WEIGHTS not in scenario.phases(1)
@@ -81,7 +81,7 @@ async def test_what_trt_llm_cannot_load_is_refused_before_anything_is_pulled(
 async def test_given_up_runtime_is_said_in_a_condition_and_an_event(place: Place, models: Models) -> None:
     scenario = Scenario(place)
     await scenario.apply(await models.uri("good"), runtime="tgi", resources={"gpuClass": "plnt.test/none"})
-    status = await scenario.wait_phase(Phase.FAILED, 1, seconds=15)
+    status = await scenario.wait_phase(Phase.FAILED, 1, seconds=60)
     said = next(one for one in status["conditions"] if one["type"] == "RuntimeDeprecated")
     assert said["status"] == "True"
     events = json.loads(await scenario.kubectl("get", "events", "-o", "json"))["items"]
@@ -124,7 +124,7 @@ async def test_extra_values_that_cannot_be_used_are_refused_by_name(
         await put_values(place, "extra", values)
     async with scenario.recorded():
         await scenario.apply(await models.uri("good"), annotations={VALUES_FROM: "extra"})
-        status = await scenario.wait_phase(Phase.FAILED, 1, seconds=15)
+        status = await scenario.wait_phase(Phase.FAILED, 1, seconds=60)
     assert status["lastError"].startswith(f"SpecInvalid: annotation {VALUES_FROM}: ConfigMap {place.namespace}/extra")
     for word in words:
         assert word in status["lastError"]
@@ -154,7 +154,7 @@ async def test_model_larger_than_its_gpus_is_refused_and_a_tight_one_is_warned_a
     uri = await models.uri("heavy", megabytes=24)
     async with scenario.recorded():
         await scenario.apply(uri, resources={"gpuClass": small, "gpu": 1})
-        status = await scenario.wait_phase(Phase.FAILED, 1, seconds=15)
+        status = await scenario.wait_phase(Phase.FAILED, 1, seconds=60)
     assert status["lastError"].startswith("SpecInvalid: spec.resources.gpu: the model takes at least")
     assert Phase.PULLING_WEIGHTS not in scenario.phases(1)
     generation = await scenario.apply(uri, resources={"gpuClass": small, "gpu": 2})

@@ -82,7 +82,7 @@ async def test_private_repository_goes_to_ready_when_its_secret_may_be_read(plac
     scenario = Scenario(place)
     await scenario.kubectl("create", "secret", "generic", "hub", f"--from-literal=HF_TOKEN={TOKEN}")
     await scenario.apply("hf://org/private", annotations={CREDENTIALS: "hub"})
-    status = await scenario.wait_phase(Phase.FAILED, 1, seconds=30)
+    status = await scenario.wait_phase(Phase.FAILED, 1, seconds=60)
     assert status["lastError"].startswith(f"AccessDenied: annotation {CREDENTIALS}: plnt may not read Secret hub")
     for command in re.findall(r"kubectl (create .+?)(?: && |$)", status["lastError"]):
         await scenario.kubectl(*shlex.split(command))
@@ -96,5 +96,5 @@ async def test_private_repository_goes_to_ready_when_its_secret_may_be_read(plac
 async def test_globs_that_match_no_weights_are_refused(place: Place) -> None:
     scenario = Scenario(place)
     await scenario.apply("hf://meta-llama/Llama-3.1-8B-Instruct", annotations={INCLUDE: "*.gguf"})
-    status = await scenario.wait_phase(Phase.FAILED, 1, seconds=30)
+    status = await scenario.wait_phase(Phase.FAILED, 1, seconds=60)
     assert f"annotation {INCLUDE} *.gguf" in status["lastError"]
