@@ -54,7 +54,7 @@ def is_wanted(spec: Spec) -> bool:
 def plan_autoscaler(spec: Spec, policy: Policy, *, keda: bool) -> Plan:
     """Choose the autoscaler; ``keda``: the cluster serves ScaledObjects."""
     if not is_wanted(spec):
-        return _plan_fixed(spec)
+        return plan_fixed(spec)
     if spec.replicas.min > 0:
         return Plan(kind=Kind.HPA)
     if not keda:
@@ -66,7 +66,8 @@ def plan_autoscaler(spec: Spec, policy: Policy, *, keda: bool) -> Plan:
     return Plan(kind=Kind.KEDA)
 
 
-def _plan_fixed(spec: Spec) -> Plan:
+def plan_fixed(spec: Spec) -> Plan:
+    """Say why nothing sizes a model without a target; that follows from the spec alone."""
     size = _count(fixed_size(spec))
     if spec.replicas.min == 0:
         text = f"replicas.min 0 needs autoscaling.targetTokensPerSecond, which is not set: {size} stays"

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from plnt.model import autoscaler
 from plnt.model.desired import Desired
 from plnt.model.message import Message
 from plnt.model.messages import AutoscalingState, PlanRef, SmokeReport, Tree
@@ -98,7 +99,7 @@ def build_conditions(spec: Spec, facts: Facts) -> list[Condition]:
         _accepted(facts),
         *_deprecated(spec),
         *(_unchanged(facts) if facts.unchanged else _stages(spec, facts)),
-        _autoscaling(facts),
+        _autoscaling(spec, facts),
         _reconciling(facts),
         _stalled(facts),
     ]
@@ -244,11 +245,15 @@ def _promoted(facts: Facts) -> Condition:
     return _false(kind, "Baking" if weights else PENDING, f"weights: {weights}" if weights else "")
 
 
-def _autoscaling(facts: Facts) -> Condition:
+def _autoscaling(spec: Spec, facts: Facts) -> Condition:
+    """Give what sizes the model; before it serves, only what no look at the cluster can change."""
     kind, found = ConditionType.AUTOSCALING_READY, facts.autoscaling
-    if found is None:
-        return _false(kind, PENDING, "the size follows the load once this generation serves")
-    return _condition(kind, _TRUE if found.ready else _FALSE, found.reason, found.message)
+    if found is not None:
+        return _condition(kind, _TRUE if found.ready else _FALSE, found.reason, found.message)
+    if not autoscaler.is_wanted(spec):
+        plan = autoscaler.plan_fixed(spec)
+        return _false(kind, plan.reason, plan.message)
+    return _false(kind, PENDING, "the size follows the load once this generation serves")
 
 
 def _reconciling(facts: Facts) -> Condition:

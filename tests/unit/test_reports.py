@@ -1,5 +1,7 @@
 """What a run reports, from what it knows."""
 
+from typing import Any
+
 import pytest
 
 from plnt.model.messages import AutoscalingState, PlanRef, SmokeReport, Tree
@@ -12,8 +14,8 @@ TREE = Tree(digest="0" * 64, bytes=2**30, proof="sha256")
 SMOKE = SmokeReport(prompts=10, ttft_p50_ms=181.24, ttft_p90_ms=200, tpot_p50_ms=22)
 
 
-def read(facts: Facts, kind: ConditionType) -> tuple[str, str, str]:
-    found = next(one for one in build_conditions(make_spec(), facts) if one.type is kind)
+def read(facts: Facts, kind: ConditionType, **changes: Any) -> tuple[str, str, str]:
+    found = next(one for one in build_conditions(make_spec(**changes), facts) if one.type is kind)
     return (found.status.value, found.reason, found.message)
 
 
@@ -67,10 +69,17 @@ def test_conditions_hold_the_numbers() -> None:
 
 
 def test_autoscaling_is_told_as_it_was_settled_and_pending_before() -> None:
-    assert read(Facts(), ConditionType.AUTOSCALING_READY)[:2] == ("False", "Pending")
+    pending = read(Facts(), ConditionType.AUTOSCALING_READY, autoscaling__targetTokensPerSecond=100)
+    assert pending[:2] == ("False", "Pending")
     state = AutoscalingState(ready=True, reason="Autoscaling", message="1 to 4 pods")
     told = read(Facts(autoscaling=state), ConditionType.AUTOSCALING_READY)
     assert told == ("True", "Autoscaling", "1 to 4 pods")
+
+
+@pytest.mark.parametrize(("least", "reason"), [(0, "ScaleToZeroUnavailable"), (1, "NotRequested")])
+def test_size_that_the_spec_alone_decides_is_told_from_the_start(least: int, reason: str) -> None:
+    told = read(Facts(), ConditionType.AUTOSCALING_READY, replicas__min=least)
+    assert told[:2] == ("False", reason)
 
 
 def test_undo_is_told_while_the_phase_stays() -> None:

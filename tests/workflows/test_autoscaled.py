@@ -62,3 +62,16 @@ async def test_model_without_pods_stays_so_while_its_autoscaler_allows_it(rollou
     assert not {"size-release", "await-release"} & set(world.calls)
     await rollouts.roll_out("idle", make_desired(3, spec=make_spec(autoscaling__targetTokensPerSecond=100)))
     assert [arg.replicas for arg in world.taken["size-release"]] == [1]
+
+
+@pytest.mark.parametrize(("least", "reason"), [(0, "ScaleToZeroUnavailable"), (2, "NotRequested")])
+async def test_size_without_a_target_is_fixed_and_said_from_the_start(
+    rollouts: Rollouts, least: int, reason: str
+) -> None:
+    name = f"untargeted-{least}"
+    ended = await rollouts.roll_out(name, make_desired(spec=make_spec(replicas__min=least)))
+    (serving,) = rollouts.world(name).releases.values()
+    assert (ended.last.phase, serving.replicas) == (Phase.READY, max(least, 1))
+    for report in await rollouts.reports(name):
+        found = next(one for one in report.conditions if one.type is ConditionType.AUTOSCALING_READY)
+        assert (found.status.value, found.reason) == ("False", reason)
