@@ -49,7 +49,12 @@ async def settle_autoscaler(kube: Kube, site: Site, request: Settle) -> Autoscal
 
 
 async def remove_autoscaler(kube: Kube, site: Site) -> None:
-    """Delete the WorkflowRun's autoscaler and wait until it is gone; what others own stays."""
+    """Delete the WorkflowRun's autoscaler and wait until it is gone; what others own stays.
+
+    Raises:
+        Conflict: another writer came between, or it stays in spite of its deletion.
+        StaleRun: a newer run took over.
+    """
     for kind in RESOURCES:
         await _remove(kube, site, kind)
 
@@ -100,7 +105,7 @@ async def _remove(kube: Kube, site: Site, kind: Kind) -> None:
         return
     uid = found["metadata"]["uid"]
     await check_current_run()
-    await kube.delete(RESOURCES[kind], site.namespace, site.base, uid=uid)
+    await kube.delete_seen(RESOURCES[kind], found)
     deadline = monotonic() + GONE_SECONDS
     while (left := await _find_own(kube, site, kind)) is not None and left["metadata"]["uid"] == uid:
         if monotonic() >= deadline:

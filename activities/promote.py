@@ -13,6 +13,7 @@ from typing import Any
 from temporalio import activity
 
 from activities import autoscaler
+from activities.drain import Drain
 from activities.fence import check_current_run
 from activities.progress import heartbeat
 from plnt.clients import kube
@@ -68,15 +69,16 @@ class Promote:
             Conflict: another writer came between.
             StaleRun: a newer run took over.
         """
-        site = _site(request.ref, request.base, request.policy)
-        async with heartbeat():
+        site, drain = _site(request.ref, request.base, request.policy), Drain()
+        async with heartbeat(drain.read):
             if request.stable is None:
-                await self._close(site)
+                moved = await self._close(site)
             else:
                 await self._check_front(site)
-                await self._route_alone(site, request.stable)
+                moved = await self._route_alone(site, request.stable)
             if request.drain:
-                await asyncio.sleep(request.policy.drain_seconds)
+                drain.begin(afresh=moved)
+                await drain.wait(request.policy.drain_seconds)
         return Done()
 
     @implements(SETTLE)
@@ -119,10 +121,12 @@ class Promote:
             raise NameTaken(_tell_taken("VirtualService", site, traffic.read_claim(route)))
         return route
 
-    async def _route_alone(self, site: Site, revision: str) -> None:
+    async def _route_alone(self, site: Site, revision: str) -> bool:
+        """Route everything to one revision; tells whether anything went elsewhere until now."""
         weights = traffic.choose_weights(None, revision, traffic.FULL)
-        wanted = traffic.render_route(site, weights, revision)
-        await self._write_route(site, wanted, await self._find_route(site))
+        wanted, present = traffic.render_route(site, weights, revision), await self._find_route(site)
+        await self._write_route(site, wanted, present)
+        return traffic.find_route_difference(site, wanted, present) != ""
 
     async def _write_route(self, site: Site, wanted: Object, present: Object | None) -> Object:
         await check_current_run()
@@ -155,17 +159,24 @@ class Promote:
         if difference := traffic.find_front_difference(wanted, seen):
             raise Conflict(f"Service {site.namespace}/{site.base} was applied, but {difference}")
 
-    async def _close(self, site: Site) -> None:
-        """Take autoscaler and route away and let the front Service select nothing; what others own stays as it is."""
+    async def _close(self, site: Site) -> bool:
+        """Take autoscaler and route away and let the front Service select nothing; what others own stays as it is.
+
+        Tells whether there was a way to a pod until now.
+        """
         await autoscaler.remove_autoscaler(self._kube, site)
         front = await self._kube.find(SERVICES, site.namespace, site.base)
         route = await self._kube.find(VIRTUAL_SERVICES, site.namespace, site.base)
-        if route is not None and traffic.is_own_route(site, route):
+        if route is not None and not traffic.is_own_route(site, route):
+            route = None
+        if route is not None:
             await check_current_run()
-            await self._kube.delete(VIRTUAL_SERVICES, site.namespace, site.base, uid=route["metadata"]["uid"])
+            await self._kube.delete_seen(VIRTUAL_SERVICES, route)
             await self._await_gone(site, route["metadata"]["uid"])
-        if front is not None and traffic.read_claim(front) == site.name:
-            await self._write_front(site, traffic.render_front(site, None), front)
+        if front is None or traffic.read_claim(front) != site.name:
+            return route is not None
+        await self._write_front(site, traffic.render_front(site, None), front)
+        return route is not None or traffic.read_selected_release(front) is not None
 
     async def _await_gone(self, site: Site, uid: str) -> None:
         deadline = monotonic() + GONE_SECONDS

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,18 +11,18 @@ from typing import Any
 from temporalio import activity
 
 from activities.clock import ServerClock
+from activities.drain import Drain
 from activities.extra_values import check_values, fetch_values
 from activities.fence import check_current_run
 from activities.progress import heartbeat, report_progress
 from activities.release_pods import POLL_SECONDS, fetch_pods
 from plnt.clients.helm import Helm
-from plnt.clients.kube import CONFIG_MAPS, DEPLOYMENTS, REPLICA_SETS, SERVICES, Kube, Resource
+from plnt.clients.kube import CONFIG_MAPS, DEPLOYMENTS, REPLICA_SETS, SERVICES, Kube, Object, Resource
 from plnt.clients.release_records import fetch_records
-from plnt.errors import ApiUnavailable, NameTaken
+from plnt.errors import ApiUnavailable, Conflict, NameTaken
 from plnt.model import names
 from plnt.model.extra_values import merge_values
 from plnt.model.helm_values import render_values
-from plnt.model.message import Message
 from plnt.model.messages import ExtraValues, InstallRelease, ReleaseRequest, SurveyRequest
 from plnt.model.release_recovery import (
     HELM_AT_WORK,
@@ -36,15 +37,12 @@ from plnt.model.workflow_run import Runtime
 
 BUDGETS = Resource("policy/v1", "poddisruptionbudgets")
 
+MOST_WRITES = 20
+"""Writes of one attempt on a Deployment; its controller changes the status, and so the version, several times while
+pods start."""
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 Choose = Callable[[list[ReleaseRecord], datetime], Recovery]
-
-
-class Draining(Message):
-    """Kept over a restart of the worker: when the drain began, in seconds since the epoch."""
-
-    started: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +89,30 @@ class Releases:
 
         Raises:
             NotFound: there is no such Deployment.
-            ApiUnavailable: another size was read back.
+            Conflict: others changed it before each write, or sized it otherwise after each.
+            StaleRun: a newer run took over.
         """
-        deployment = await self.kube.get(DEPLOYMENTS, namespace, release)
-        if deployment["spec"].get("replicas") != replicas:
+        found = None
+        for _ in range(MOST_WRITES):
+            deployment = await self.kube.get(DEPLOYMENTS, namespace, release)
+            found = deployment["spec"].get("replicas")
+            if found == replicas and not deployment["spec"].get("paused"):
+                return
             await check_current_run()
-            await self.kube.merge(DEPLOYMENTS, namespace, release, {"spec": {"replicas": replicas}}, sub="scale")
-        if deployment["spec"].get("paused"):
-            await check_current_run()
-            await self.kube.merge(DEPLOYMENTS, namespace, release, {"spec": {"paused": False}})
-        scale = await self.kube.get(DEPLOYMENTS, namespace, release, "scale")
-        found = (scale.get("spec") or {}).get("replicas", 0)
-        if found != replicas:
-            raise ApiUnavailable(f"Deployment {namespace}/{release}: sized to {replicas}, read back {found}")
+            with suppress(Conflict):
+                await self._change_size(deployment, replicas)
+        raise Conflict(f"Deployment {namespace}/{release}: sized to {replicas}, read back {found}: who else sizes it?")
+
+    async def _change_size(self, seen: Object, replicas: int) -> None:
+        """Set the size, or if that is right let it go; only on the very Deployment that was seen."""
+        meta = seen["metadata"]
+        pin = {"metadata": {"resourceVersion": meta["resourceVersion"]}}
+        if seen["spec"].get("replicas") != replicas:
+            body = {**pin, "spec": {"replicas": replicas}}
+            await self.kube.merge(DEPLOYMENTS, meta["namespace"], meta["name"], body, sub="scale")
+        else:
+            body = {**pin, "spec": {"paused": False}}
+            await self.kube.merge(DEPLOYMENTS, meta["namespace"], meta["name"], body)
 
     async def uninstall(self, request: ReleaseRequest) -> None:
         """Drain, uninstall and wait until nothing of the release is left.
@@ -114,12 +123,12 @@ class Releases:
         records = await fetch_records(self.kube, namespace, release=release)
         if any(record.owner != request.base for record in records):
             return
-        clock = ServerClock()
-        started = _drain_start(clock)
-        async with heartbeat(lambda: Draining(started=started)):
+        drain = Drain()
+        drain.begin()
+        async with heartbeat(drain.read):
             if not await self._list_leftovers(request):
                 return
-            await asyncio.sleep(max(0.0, started + request.drain_seconds - clock.time()))
+            await drain.wait(request.drain_seconds)
             await self._recover(namespace, request.base, release, choose_before_uninstall)
             await self._delete_orphans(request)
             await self._await_gone(request)
@@ -154,8 +163,7 @@ class Releases:
             for one in found:
                 if one["metadata"].get("deletionTimestamp") is None:
                     await check_current_run()
-                    meta = one["metadata"]
-                    await self.kube.delete(resource, request.ref.namespace, meta["name"], uid=meta["uid"])
+                    await self.kube.delete_seen(resource, one)
 
     async def _await_gone(self, request: ReleaseRequest) -> None:
         said = ""
@@ -189,8 +197,3 @@ def _refuse_foreign(records: list[ReleaseRecord], namespace: str, base: str) -> 
         if record.owner != base:
             owner = f"WorkflowRun base name {record.owner}" if record.owner else "somebody else than plnt"
             raise NameTaken(f"Helm release {namespace}/{record.release} belongs to {owner}: uninstall or rename it")
-
-
-def _drain_start(clock: ServerClock) -> float:
-    details = activity.info().heartbeat_details
-    return Draining.model_validate(details[0]).started if details else clock.time()

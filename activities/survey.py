@@ -47,7 +47,12 @@ async def claim_name(kube: Kube, request: SurveyRequest) -> None:
 
 
 async def give_name_back(kube: Kube, request: ReleaseName) -> None:
-    """Delete the front Service if this WorkflowRun claimed it and nothing serves through it."""
+    """Delete the front Service if this WorkflowRun claimed it and nothing serves through it.
+
+    Raises:
+        Conflict: it changed meanwhile: something may serve through it now.
+        StaleRun: a newer run took over.
+    """
     namespace = request.ref.namespace
     service = await kube.find(SERVICES, namespace, request.base)
     if service is None or traffic.read_claim(service) != request.ref.name:
@@ -55,7 +60,7 @@ async def give_name_back(kube: Kube, request: ReleaseName) -> None:
     if service["spec"].get("selector") or _read_record_text(service):
         return
     await check_current_run()
-    await kube.delete(SERVICES, namespace, request.base, uid=service["metadata"]["uid"])
+    await kube.delete_seen(SERVICES, service)
 
 
 async def check_cache_claim(kube: Kube, namespace: str, cache_volume: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from activities.deploy import Deploy
 from activities.releases import Releases
 from plnt.clients.helm import open_helm, read_chart_versions
 from plnt.clients.kube import CONFIG_MAPS, DEPLOYMENTS, PODS, REPLICA_SETS, SERVICES, VIRTUAL_SERVICES, Kube
-from plnt.errors import CanaryUnhealthy, DeployFailed, NameTaken, SpecInvalid, StaleRun
+from plnt.errors import CanaryUnhealthy, Conflict, DeployFailed, NameTaken, SpecInvalid, StaleRun
 from plnt.model import messages as m
 from plnt.model import names
 from plnt.model.desired import Policy, Ref
@@ -60,7 +60,7 @@ async def ref(kube: Kube) -> Ref:
     async def has_account() -> bool:
         return await kube.find(SERVICE_ACCOUNTS, namespace, "default") is not None
 
-    await wait_until(has_account, 20)
+    await wait_until(has_account, 60)
     return Ref(namespace=namespace, name="llama-3.1")
 
 
@@ -74,8 +74,15 @@ BASE = "llama-3-1"
 RELEASE = f"{BASE}-{REVISION}"
 
 
-async def act(call: Callable[..., Awaitable[Any]], request: Any, *, newest: str = "run-1", **info: Any) -> Any:
-    environment = ActivityEnvironment(cast(Client, FakeTemporal(newest)))
+async def act(
+    call: Callable[..., Awaitable[Any]],
+    request: Any,
+    *,
+    newest: str = "run-1",
+    temporal: FakeTemporal | None = None,
+    **info: Any,
+) -> Any:
+    environment = ActivityEnvironment(cast(Client, temporal or FakeTemporal(newest)))
     now = datetime.now(UTC)
     facts = {"workflow_run_id": "run-1", "scheduled_time": now, "started_time": now, **info}
     environment.info = dataclasses.replace(environment.info, **facts)
@@ -109,6 +116,10 @@ def uninstall(ref: Ref, drain_seconds: int = 0) -> m.ReleaseRequest:
     return m.ReleaseRequest(ref=ref, base=BASE, release=RELEASE, drain_seconds=drain_seconds)
 
 
+def size(ref: Ref, replicas: int) -> m.SizeRelease:
+    return m.SizeRelease(ref=ref, base=BASE, release=RELEASE, replicas=replicas)
+
+
 def wait_for(ref: Ref, replicas: int = 1) -> m.AwaitRelease:
     return m.AwaitRelease(ref=ref, base=BASE, release=RELEASE, replicas=replicas, policy=POLICY)
 
@@ -122,7 +133,7 @@ async def await_pods(kube: Kube, ref: Ref, count: int) -> list[dict[str, Any]]:
     async def are_there() -> bool:
         return len(await list_pods(kube, ref)) == count
 
-    await wait_until(are_there, 20)
+    await wait_until(are_there, 60)
     return await list_pods(kube, ref)
 
 
@@ -241,8 +252,54 @@ async def test_release_of_size_zero_never_starts_a_pod(deploy: Deploy, kube: Kub
     assert (deployment["spec"]["replicas"], deployment["spec"].get("paused", False)) == (0, False)
     events, _ = await kube.list(REPLICA_SETS, ref.namespace)
     assert all(found["status"].get("replicas", 0) == 0 for found in events)
-    await act(deploy.size_release, m.SizeRelease(ref=ref, base=BASE, release=RELEASE, replicas=1))
+    await act(deploy.size_release, size(ref, 1))
     await await_pods(kube, ref, 1)
+
+
+async def read_size(kube: Kube, ref: Ref) -> int:
+    size: int = (await kube.get(DEPLOYMENTS, ref.namespace, RELEASE))["spec"]["replicas"]
+    return size
+
+
+async def test_size_that_a_newer_run_set_is_not_overwritten_by_one_that_was_overtaken_before_its_write(
+    deploy: Deploy, kube: Kube, ref: Ref
+) -> None:
+    await act(deploy.install_release, install(ref))
+    temporal = FakeTemporal("run-1")
+
+    async def overtake() -> None:
+        temporal.run_id = "run-2"
+        await kube.merge(DEPLOYMENTS, ref.namespace, RELEASE, {"spec": {"replicas": 3}}, sub="scale")
+
+    temporal.meanwhile.append(overtake)
+    with pytest.raises(StaleRun):
+        await act(deploy.size_release, size(ref, 2), temporal=temporal)
+    assert await read_size(kube, ref) == 3
+
+
+async def test_release_is_sized_although_its_deployment_changes_before_the_write(
+    deploy: Deploy, kube: Kube, ref: Ref
+) -> None:
+    await act(deploy.install_release, install(ref))
+
+    async def note(text: str) -> None:
+        body = {"metadata": {"annotations": {"note": text}}}
+        await kube.merge(DEPLOYMENTS, ref.namespace, RELEASE, body)
+
+    temporal = FakeTemporal("run-1", meanwhile=[lambda: note("once"), lambda: note("twice")])
+    await act(deploy.size_release, size(ref, 2), temporal=temporal)
+    assert (await read_size(kube, ref), temporal.meanwhile) == (2, [])
+
+
+async def test_name_is_not_given_back_when_something_serves_by_the_time_of_the_write(
+    deploy: Deploy, kube: Kube, ref: Ref
+) -> None:
+    await act(deploy.survey, survey(ref))
+    selector = {"spec": {"selector": {"app.kubernetes.io/instance": RELEASE}}}
+    temporal = FakeTemporal("run-1", meanwhile=[lambda: kube.merge(SERVICES, ref.namespace, BASE, selector)])
+    with pytest.raises(Conflict):
+        await act(deploy.release_name, m.ReleaseName(ref=ref, base=BASE), temporal=temporal)
+    assert (await act(deploy.survey, survey(ref))).serving == REVISION
 
 
 @pytest.mark.parametrize("status", ["pending-install", "pending-upgrade", "uninstalling"])
@@ -262,7 +319,7 @@ async def test_record_that_a_wrong_clock_dated_into_the_future_is_not_waited_for
     monkeypatch.setattr("activities.releases.HELM_AT_WORK", timedelta(seconds=1))
     await act(deploy.install_release, install(ref))
     await leave_pending(kube, ref, "pending-install", timedelta(hours=-1))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await act(deploy.install_release, install(ref))
     world = await act(deploy.survey, survey(ref))
     assert [one.status for one in world.releases] == ["deployed"]
@@ -339,9 +396,9 @@ async def test_uninstall_deletes_what_lost_its_helm_record(deploy: Deploy, kube:
 
 async def test_drain_counts_from_the_first_attempt(deploy: Deploy, kube: Kube, ref: Ref) -> None:
     await act(deploy.install_release, install(ref))
-    details = [{"started": time.time() - 60}]
-    async with asyncio.timeout(20):
-        await act(deploy.uninstall_release, uninstall(ref, drain_seconds=61), heartbeat_details=details)
+    details = [{"started": time.time() - 600}]
+    async with asyncio.timeout(60):
+        await act(deploy.uninstall_release, uninstall(ref, drain_seconds=601), heartbeat_details=details)
     assert await list_names(kube, ref) == []
 
 
@@ -399,16 +456,18 @@ def watch(ref: Ref, seconds: int) -> m.WatchCanary:
     return m.WatchCanary(ref=ref, base=BASE, release=RELEASE, seconds=seconds)
 
 
-async def test_canary_is_called_unhealthy_within_two_seconds_of_a_crash(deploy: Deploy, kube: Kube, ref: Ref) -> None:
+async def test_canary_is_called_unhealthy_at_its_crash_long_before_the_bake_ends(
+    deploy: Deploy, kube: Kube, ref: Ref
+) -> None:
     await act(deploy.install_release, install(ref))
     (pod,) = await await_pods(kube, ref, 1)
     await set_status(kube, ref, pod, ready_status())
-    watching = asyncio.create_task(act(deploy.watch_canary, watch(ref, 60)))
+    watching = asyncio.create_task(act(deploy.watch_canary, watch(ref, 600)))
     done, _ = await asyncio.wait([watching], timeout=1)
     assert not done
     ended: dict[str, Any] = {"restartCount": 1, "lastState": {"terminated": {"exitCode": 139, "reason": "Error"}}}
     await set_status(kube, ref, pod, ready_status(**ended))
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         with pytest.raises(CanaryUnhealthy, match=r"container engine ended with exit code 139 \(Error\)"):
             await watching
 
@@ -417,9 +476,9 @@ async def test_bake_counts_from_its_first_look_and_remembers_the_pods(deploy: De
     await act(deploy.install_release, install(ref))
     (pod,) = await await_pods(kube, ref, 1)
     await set_status(kube, ref, pod, ready_status())
-    seen = {"started": time.time() - 59, "restarts": {pod["metadata"]["uid"]: 0}}
-    async with asyncio.timeout(10):
-        await act(deploy.watch_canary, watch(ref, 60), heartbeat_details=[seen])
+    seen = {"started": time.time() - 599, "restarts": {pod["metadata"]["uid"]: 0}}
+    async with asyncio.timeout(50):
+        await act(deploy.watch_canary, watch(ref, 600), heartbeat_details=[seen])
     gone = {"started": time.time(), "restarts": {"another-uid": 0}}
     with pytest.raises(CanaryUnhealthy, match="is gone"):
         await act(deploy.watch_canary, watch(ref, 60), heartbeat_details=[gone])

@@ -6,7 +6,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from datetime import UTC, datetime
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 import pytest
@@ -16,6 +17,7 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.testing import ActivityEnvironment, WorkflowEnvironment
 
 from activities import promote
+from activities.drain import Draining
 from activities.promote import Promote
 from plnt.clients.kube import NODES, PODS, SERVICES, VIRTUAL_SERVICES, Kube, Object, Resource
 from plnt.errors import AccessDenied, ApiUnavailable, Conflict, EndpointNotReady, NameTaken, NotFound, StaleRun
@@ -28,6 +30,7 @@ from plnt.sandbox.programs import Programs
 from plnt.sandbox.running import Sandbox
 from plnt.settings import PoolSettings
 from plnt.steps import STEPS, Queue
+from tests.fakes.temporal_client import FakeTemporal
 
 NAME = "llama-3.1"
 BASE = "llama-3-1"
@@ -79,8 +82,17 @@ class Rig:
         )
         self.run_id = handle.first_execution_run_id or ""
 
+    def overtaken(self, meanwhile: Callable[[], Awaitable[object]]) -> "Rig":
+        """The same rig, but others come between the fence and the first write."""
+        fake = FakeTemporal(self.run_id, meanwhile=[meanwhile])
+        return dataclasses.replace(self, temporal=cast(Client, fake))
+
     async def run(
-        self, method: Callable[[Any], Awaitable[Result]], request: object, beats: list[object] | None = None
+        self,
+        method: Callable[[Any], Awaitable[Result]],
+        request: object,
+        beats: list[object] | None = None,
+        **info: Any,
     ) -> Result:
         """Run an activity as part of the run."""
         environment = ActivityEnvironment(client=self.temporal)
@@ -88,6 +100,7 @@ class Rig:
             environment.info,
             workflow_id=names.rollout_id(self.namespace, NAME),
             workflow_run_id=self.run_id,
+            **info,
         )
         if beats is not None:
             environment.on_heartbeat = lambda *details: beats.append(details)
@@ -110,12 +123,14 @@ class Rig:
         )
         return (await self.run(Promote(self.kube).set_weights, request)).weights
 
-    async def withdraw(self, stable: str | None, *, drain: bool = False, seconds: int = 0) -> list[object]:
-        beats: list[object] = []
+    async def withdraw(
+        self, stable: str | None, *, drain: bool = False, seconds: int = 0, **info: Any
+    ) -> list[tuple[object, ...]]:
+        beats: list[Any] = []
         request = WithdrawCanary(
             ref=self.ref, base=BASE, policy=Policy(drain_seconds=seconds), stable=stable, drain=drain
         )
-        await self.run(Promote(self.kube).withdraw_canary, request, beats)
+        await self.run(Promote(self.kube).withdraw_canary, request, beats, **info)
         return beats
 
     async def settle(self, revision: str) -> str:
@@ -180,7 +195,7 @@ class Rig:
 
 async def _insist(write: Callable[[], Awaitable[object]]) -> None:
     """Repeat a write until the namespace has its service account and node authorization has caught up."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             with suppress(AccessDenied, ApiUnavailable):
                 await write()
@@ -274,8 +289,56 @@ async def test_withdrawal_waits_for_the_drain_with_heartbeats(rig: Rig) -> None:
     assert time.monotonic() - began >= 1
     assert beats
     began = time.monotonic()
-    await rig.withdraw(OLD, drain=False, seconds=20)
-    assert time.monotonic() - began < 10
+    await rig.withdraw(OLD, drain=False, seconds=600)
+    assert time.monotonic() - began < 60
+
+
+async def test_withdrawal_that_is_retried_waits_only_the_rest_of_its_drain(rig: Rig) -> None:
+    await rig.weigh(OLD, NEW, 50)
+    await rig.withdraw(OLD)
+    now = datetime.now(UTC)
+    begun = Draining(started=now.timestamp() - 599)
+    async with asyncio.timeout(60):
+        beats = await rig.withdraw(
+            OLD, drain=True, seconds=600, started_time=now, heartbeat_details=[begun.model_dump()]
+        )
+    assert set(beats) == {(begun,)}
+
+
+async def test_withdrawal_that_finds_new_traffic_on_the_canary_drains_afresh(rig: Rig) -> None:
+    await rig.weigh(OLD, NEW, 50)
+    now = datetime.now(UTC)
+    begun = Draining(started=now.timestamp() - 599)
+    began = time.monotonic()
+    beats = await rig.withdraw(OLD, drain=True, seconds=2, started_time=now, heartbeat_details=[begun.model_dump()])
+    assert time.monotonic() - began >= 2
+    (last,) = beats[-1]
+    assert isinstance(last, Draining)
+    assert last.started >= now.timestamp()
+
+
+async def test_route_that_a_newer_run_wrote_is_not_deleted_by_one_that_was_overtaken_before_its_write(
+    rig: Rig,
+) -> None:
+    await rig.weigh(None, OLD, 100, serving=OLD)
+    with pytest.raises(Conflict):
+        await rig.overtaken(lambda: rig.weigh(None, NEW, 100, serving=NEW)).withdraw(None)
+    assert await rig.destinations() == [(f"{BASE}-{NEW}", 100)]
+    await rig.withdraw(None)
+    assert await rig.kube.find(VIRTUAL_SERVICES, rig.namespace, BASE) is None
+
+
+async def test_autoscaler_that_a_newer_run_wrote_is_not_deleted_by_one_that_was_overtaken_before_its_write(
+    rig: Rig,
+) -> None:
+    await rig.start_pod(OLD)
+    await rig.start_pod(NEW)
+    await rig.settle_spec(OLD, autoscaling=TARGET)
+    with pytest.raises(Conflict):
+        await rig.overtaken(lambda: rig.settle_spec(NEW, autoscaling=TARGET)).withdraw(None)
+    scaler = await rig.scaler()
+    assert scaler is not None
+    assert scaler[0] == f"{BASE}-{NEW}"
 
 
 async def test_withdrawal_of_everything_leaves_only_the_claim(rig: Rig) -> None:
@@ -331,12 +394,12 @@ async def test_settle_points_everything_at_the_serving_revision(rig: Rig) -> Non
 async def test_settle_reports_no_endpoint_before_a_pod_is_ready(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, others: str
 ) -> None:
-    monkeypatch.setattr(promote, "ENDPOINT_SECONDS", 1.5)
     if others == "old pod":
         await rig.start_pod(OLD)
         assert await rig.settle(OLD)
     if others == "unready pod":
         await rig.start_pod(NEW, ready=False)
+    monkeypatch.setattr(promote, "ENDPOINT_SECONDS", 1.5)
     with pytest.raises(EndpointNotReady, match=f"no ready pod of release {BASE}-{NEW}"):
         await rig.settle(NEW)
 
