@@ -1,13 +1,14 @@
-"""Hashes files while they are fetched, behind the download, from the page cache.
+"""Hashes what came out of order, behind the download, from the page cache; ends files.
 
-SHA-256 costs 1.4 to 1.8 GB/s and core with SHA instructions and 0.5 without; trailing hides it behind the network.
+What comes in order is hashed by the thread that receives it (see `fetch`). SHA-256 runs at 1.0 to 1.8 GB/s and core
+with SHA instructions and at 0.5 without; trailing hides it behind the network.
 """
 
 import os
 
-from plnt.clients.weights.board import Board, Job
+from plnt.clients.weights.board import Board
 from plnt.clients.weights.cache import Cache
-from plnt.clients.weights.checksum import start_checksum
+from plnt.clients.weights.job import Job
 from plnt.clients.weights.meter import Meter
 from plnt.clients.weights.partial import Partial
 from plnt.errors import DigestMismatch, SourceUnavailable
@@ -35,8 +36,6 @@ class Hasher:
             self._board.fail(error)
 
     def _advance(self, job: Job) -> None:
-        if not job.hashed:
-            job.checksum = start_checksum(job.file.checksum, job.file.size)
         while not self._board.stop.is_set():
             end = job.partial.reach(job.hashed)
             while job.hashed < end and not self._board.stop.is_set():
@@ -45,10 +44,7 @@ class Hasher:
                     raise SourceUnavailable(
                         f"the partial of {job.file.path} was cut: another process changes the cache"
                     )
-                job.digest.update(self._view[:count])
-                if job.checksum is not None:
-                    job.checksum.update(self._view[:count])
-                job.hashed += count
+                job.hash(self._view[:count])
             if job.hashed == job.file.size:
                 self._finish(job)
                 return
@@ -56,13 +52,13 @@ class Hasher:
                 return
 
     def _finish(self, job: Job) -> None:
-        found = job.digest.hexdigest()
+        found, sum_found = job.read_sums()
         if job.file.sha256 and found != job.file.sha256:
             self._refuse(job, f"SHA-256 {found}", job.file.sha256)
             return
         algorithm, _, expected = job.file.checksum.partition(":")
-        if job.checksum is not None and job.checksum.hexdigest() != expected:
-            self._refuse(job, f"{algorithm} {job.checksum.hexdigest()}", expected)
+        if sum_found != expected:
+            self._refuse(job, f"{algorithm} {sum_found}", expected)
             return
         self._check_structure(job)
         self._cache.keep_blob(job.partial, found, pin_key(self._plan, job.file))

@@ -9,9 +9,10 @@ import socket
 import ssl
 import struct
 import threading
+import time
 import urllib.request
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -19,6 +20,8 @@ from plnt.clients.weights.host_rule import HostRule
 from plnt.clients.weights.source import Link
 
 CONNECT_SECONDS = 10.0
+FILL_SECONDS = 0.5
+"""Longest wait for a full buffer where bytes come one by one, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,8 @@ class Reach:
     """How hosts are reached."""
 
     rule: HostRule
-    tls: ssl.SSLContext
+    make_tls: Callable[[], ssl.SSLContext]
+    """Called at the first connection with TLS: reading the authorities takes 30 ms of CPU."""
     stall_seconds: float
     """Longest time without a byte before a connection is given up."""
     pause_seconds: float
@@ -45,8 +49,6 @@ class Answer:
         self._sock = sock
         self._left = response.length
         self._buffered: int | None = None
-        # Waiting for a full buffer saves wake-ups; OpenSSL has no such flag.
-        self._flags = 0 if isinstance(sock, ssl.SSLSocket) else socket.MSG_WAITALL
 
     def read_into(self, view: memoryview) -> int:
         """Fill the view from the body, in part or in whole; 0 = the body's end, as announced or as the peer made it."""
@@ -73,7 +75,16 @@ class Answer:
         return len(data)
 
     def _receive(self, view: memoryview) -> int:
-        return self._sock.recv_into(view, 0, self._flags)
+        """Wait for a full buffer: that saves wake-ups, and calls for what is done with each buffer."""
+        if not isinstance(self._sock, ssl.SSLSocket):
+            return self._sock.recv_into(view, 0, socket.MSG_WAITALL)
+        received, until = 0, time.monotonic() + FILL_SECONDS
+        # OpenSSL has no such flag and gives a record of 16 KiB at most.
+        while received < len(view) and (count := self._sock.recv_into(view[received:])):
+            received += count
+            if time.monotonic() > until:
+                break
+        return received
 
     def read_text(self, limit: int = 2000) -> str:
         """Give the start of an error's body."""
@@ -139,7 +150,7 @@ class Line:
             if secure:
                 _tunnel(sock, f"{host}:{port}", proxy)
         if secure:
-            sock = self._keep(self.reach.tls.wrap_socket(sock, server_hostname=host))
+            sock = self._keep(self.reach.make_tls().wrap_socket(sock, server_hostname=host))
         connection = http.client.HTTPConnection(host, port)
         connection.auto_open = 0
         connection.sock = sock

@@ -25,6 +25,11 @@ class Meter:
         with self._lock:
             self._moved += count
 
+    @property
+    def moved(self) -> int:
+        """Bytes that came from the source."""
+        return self._moved
+
     def add_reused(self, count: int) -> None:
         """Count bytes that were in the cache already."""
         with self._lock:

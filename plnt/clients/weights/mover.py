@@ -8,19 +8,23 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from plnt.clients.weights.board import Board, Job, choose_part_bytes
+from plnt.clients.weights.board import Board
 from plnt.clients.weights.budget import Budget
 from plnt.clients.weights.cache import Cache
 from plnt.clients.weights.fetch import Fetcher
 from plnt.clients.weights.hasher import Hasher
+from plnt.clients.weights.job import Job
 from plnt.clients.weights.line import Line, Reach
 from plnt.clients.weights.meter import Meter
+from plnt.clients.weights.ramp import Ramp
 from plnt.clients.weights.throttle import Throttle
 from plnt.errors import PlntError, SourceUnavailable
 from plnt.model.pull_plan import PullPlan, TreeFile
 
 HASHERS = 4
 """As many as files in flight, whatever the cores: one that waits for the volume must not hold the others."""
+LOOK_SECONDS = 0.05
+"""Time between two looks at the rate, in seconds."""
 JOIN_SECONDS = 1.5
 """Longest wait for threads after a stop, in seconds."""
 
@@ -46,18 +50,22 @@ class Mover:
         Raises:
             PlntError: why it cannot be done.
         """
-        missing = sum(job.file.size - job.partial.present for job in jobs)
         connections = self.throttle.bound_connections(self.connections)
-        board = self._board = Board(jobs, choose_part_bytes(missing, connections))
+        ramp = Ramp(connections, time.monotonic())
+        board = self._board = Board(jobs, ramp.width)
         hashers = [Hasher(board, self.plan, self.cache, self.meter) for _ in range(HASHERS)]
         self._lines = [Line(self.reach) for _ in range(connections)]
-        fetchers = [Fetcher(board, line, self.meter, self.throttle, self.budget) for line in self._lines]
+        fetchers = [
+            Fetcher(number, board, line, self.meter, self.throttle, self.budget)
+            for number, line in enumerate(self._lines)
+        ]
         if self._stopped:
             self.stop()
         for job in jobs:
             board.offer_to_hash(job)
         threads = _start([*(fetcher.run for fetcher in fetchers), *(hasher.run for hasher in hashers)])
-        board.stop.wait()
+        while not board.stop.wait(LOOK_SECONDS):
+            board.widen(ramp.look(self.meter.moved, time.monotonic()))
         self._end(threads, jobs)
         if board.failure is not None:
             raise board.failure

@@ -16,6 +16,8 @@ from plnt.errors import InsufficientDisk, PlntError, SourceUnavailable
 
 SYNC_BYTES = 256 << 20
 """Bytes between two fdatasyncs: what a power failure can cost of one file."""
+WRITEBACK_BYTES = 8 << 20
+"""Bytes between two starts of write-back of one file."""
 _SYNC_FILE_RANGE_WRITE = 2
 
 # Starts write-back early: 1.5 GB/s against 1.1 GB/s with one fsync at the end (ext4 on a virtual disk).
@@ -45,7 +47,7 @@ class Partial:
         os.ftruncate(self.fd, size)
         self._lock = threading.Lock()
         self._ranges = self._journal.read()
-        self._unsynced = 0
+        self._unsynced = self._unwritten = 0
 
     @property
     def present(self) -> int:
@@ -84,13 +86,16 @@ class Partial:
         with self._lock:
             self._ranges.add(first, end)
             self._unsynced += end - first
+            self._unwritten += end - first
             synced = Ranges(self._ranges) if self._unsynced >= SYNC_BYTES else None
             if synced is not None:
                 self._unsynced = 0
-        if _start_writeback is not None:
-            _start_writeback(
-                self.fd, ctypes.c_int64(first), ctypes.c_int64(end - first), ctypes.c_uint(_SYNC_FILE_RANGE_WRITE)
-            )
+            starts = self._unwritten >= WRITEBACK_BYTES
+            if starts:
+                self._unwritten = 0
+        if starts and _start_writeback is not None:
+            whole = ctypes.c_int64(0)
+            _start_writeback(self.fd, whole, whole, ctypes.c_uint(_SYNC_FILE_RANGE_WRITE))
         if synced is not None:
             os.fdatasync(self.fd)
             self._journal.note_synced(synced)

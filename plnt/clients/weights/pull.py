@@ -7,14 +7,15 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import ParamSpec, TypeVar
 
-from plnt.clients.weights.board import Job
 from plnt.clients.weights.budget import Budget
 from plnt.clients.weights.cache import Cache
 from plnt.clients.weights.claim import RENEW_SECONDS, Claim
 from plnt.clients.weights.credentials import Credentials
 from plnt.clients.weights.host_rule import HostRule
+from plnt.clients.weights.job import Job
 from plnt.clients.weights.line import Reach
 from plnt.clients.weights.meter import Meter
 from plnt.clients.weights.mover import Mover
@@ -194,8 +195,8 @@ class Pull:
     def _make_mover(self, plan: PullPlan, source: Source, meter: Meter) -> Mover:
         settings = self._settings
         rule = HostRule({*source.trusted_hosts, *settings.private_hosts})
-        tls = ssl.create_default_context(cafile=source.ca_bundle)
-        reach = Reach(rule, tls, settings.stall_seconds, settings.pause_seconds, settings.throttle.receive_bytes)
+        make_tls = cache(partial(ssl.create_default_context, cafile=source.ca_bundle))
+        reach = Reach(rule, make_tls, settings.stall_seconds, settings.pause_seconds, settings.throttle.receive_bytes)
         budget = settings.budget or Budget(settings.connections)
         return Mover(plan, self._cache, meter, reach, settings.throttle, settings.connections, budget)
 
