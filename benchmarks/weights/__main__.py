@@ -1,198 +1,173 @@
-"""Compare plnt's pull with other clients: ``python -m benchmarks.weights [--mib 2048] [--rounds 5]``.
+"""Compare plnt's pull with other clients: ``python -m benchmarks.weights [--parts s3,gs] [--size-mib 2048]``.
 
-All pull one model of four shards and sixteen small files from one SeaweedFS on this machine, in turn, so that only the
-ratios mean something elsewhere. The figure of a contestant is the median of its rounds. Peers that do not hash are
-followed by one SHA-256 pass in two threads and fsync, whose time and CPU are added.
+Everybody pulls one model of four shards and sixteen small files from one server on this machine, in turn, so that only
+the ratios mean something elsewhere. Figures are medians of the rounds. plnt's hold resolving, SHA-256 of every byte and
+the data on the volume; on S3 the peers' hold one pass of SHA-256 in two threads and fsync too, elsewhere nothing beside
+what they do themselves.
 """
 
 import argparse
 import asyncio
-import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.weights import peers
-from plnt.sandbox.model_files import ModelFolder, write_model
-from tests.fakes.object_store import ObjectStore, counting_proxy, running_object_store
+from benchmarks.weights import peers, stages
+from benchmarks.weights.capped import capped_proxy
+from benchmarks.weights.measure import SCRIPT, compare, render, run_script, tell
+from benchmarks.weights.stages import Stage
 
-BUCKET, PREFIX = "models", "bench"
-URI = f"s3://{BUCKET}/{PREFIX}"
-SMALL_FILES = 16
-CONTESTANTS = Path(__file__).parent / "contestants.py"
+S3_PEERS = ("s5cmd", "rclone", "obstore", "aioboto3")
 
 
 @dataclass(frozen=True)
-class Result:
-    """One run."""
+class Bench:
+    """What all parts share."""
 
-    seconds: float
-    cpu: float
-    rss_mib: float
-    digests: Mapping[str, str]
+    work: Path
+    commands: Mapping[str, str]
+    rounds: int
+    size_mib: int
+    cap_mb: float
+    sparse_gib: int
+
+    def pick(self, *names: str) -> list[str]:
+        """Give the contestants that are there, plnt first."""
+        there = {*self.commands, "obstore", "aioboto3", "gcsfs", "oras-py", "snapshot_download"}
+        return ["plnt", *(name for name in names if name in there)]
+
+    @asynccontextmanager
+    async def serve(self, name: str) -> AsyncIterator[Stage]:
+        """Serve the model from a server of its own, which is gone afterwards."""
+        folder = self.work / name
+        model = folder / "model"
+        total = await asyncio.to_thread(stages.write_bench_model, model, self.size_mib)
+        async with self._open(name, folder, model, total) as stage:
+            await asyncio.to_thread(shutil.rmtree, model)
+            yield stage
+        await asyncio.to_thread(shutil.rmtree, folder)
+
+    def _open(self, name: str, folder: Path, model: Path, total: int) -> AbstractAsyncContextManager[Stage]:
+        if name.startswith("s3"):
+            return stages.s3_stage(folder, model, total, tls=name == "s3-tls")
+        return {"gs": stages.gs_stage, "oci": stages.oci_stage, "hf": stages.hf_stage}[name](folder, model, total)
+
+    async def compare(self, stage: Stage, *names: str) -> str:
+        medians = await asyncio.to_thread(compare, stage, self.pick(*names), self.rounds, self.commands, self.work)
+        return render(medians, stage.total)
 
 
-MEASURE = """
-import json, resource, subprocess, sys
-done = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE)
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-sys.stdout.buffer.write(done.stdout + b"\\n")
-print(json.dumps({"rss": used.ru_maxrss / 1024, "cpu": used.ru_utime + used.ru_stime}))
-sys.exit(done.returncode)
-"""
-"""Runs a command from a small process: a child's peak counts what its parent had when it was forked."""
+async def compare_s3(bench: Bench) -> str:
+    async with bench.serve("s3") as stage:
+        return await bench.compare(stage, *S3_PEERS)
 
 
-def measure(command: list[str], environ: Mapping[str, str]) -> tuple[str, dict[str, float]]:
-    """Run a command; gives its last line, and its peak RSS in MiB and CPU seconds."""
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", MEASURE, *command],
-        stdout=subprocess.PIPE,
-        env=dict(environ),
-        text=True,
-        check=False,
+async def compare_s3_tls(bench: Bench) -> str:
+    async with bench.serve("s3-tls") as stage:
+        return await bench.compare(stage, *S3_PEERS)
+
+
+async def compare_s3_capped(bench: Bench) -> str:
+    async with bench.serve("s3") as stage:
+        free = await asyncio.to_thread(compare, stage, ["plnt"], bench.rounds, bench.commands, bench.work)
+        with capped_proxy(stage.port, bench.cap_mb * 1e6) as proxy:
+            table = await bench.compare(stage.through(proxy.port), "s5cmd", "rclone")
+    return f"{table}\nwithout the cap plnt takes {free['plnt'].seconds:.2f} s"
+
+
+async def compare_gs(bench: Bench) -> str:
+    async with bench.serve("gs") as stage:
+        return await bench.compare(stage, "gcsfs")
+
+
+async def compare_oci(bench: Bench) -> str:
+    async with bench.serve("oci") as stage:
+        return await bench.compare(stage, "oras-py", "skopeo")
+
+
+async def compare_hf(bench: Bench) -> str:
+    async with bench.serve("hf") as stage:
+        return await bench.compare(stage, "snapshot_download")
+
+
+async def measure_again(bench: Bench) -> str:
+    """Kill pulls at half and go on; pull once more what is there."""
+    async with bench.serve("s3") as stage:
+        with capped_proxy(stage.port) as proxy:
+            through = stage.through(proxy.port)
+            shares = []
+            for number in range(bench.rounds):
+                folder = bench.work / f"again-{number}"
+                before = proxy.served
+                await kill_at_half(through, folder)
+                await asyncio.to_thread(run_script, sys.executable, "plnt", folder, through)
+                shares.append((proxy.served - before - stage.total) / stage.total)
+                tell(f"fetched again: {shares[-1]:.2%}")
+                before = proxy.served
+                cached = await asyncio.to_thread(run_script, sys.executable, "plnt", folder, through)
+                listed = proxy.served - before
+                await asyncio.to_thread(shutil.rmtree, folder)
+    return (
+        f"fetched again after a kill at half: {statistics.median(shares):.2%} of the bytes (worst {max(shares):.2%})\n"
+        f"pull of a cached tree: {cached.seconds:.2f} s, {cached.started:.2f} s with the process's start; resolving "
+        f"took {listed} bytes, the pull none"
     )
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} ended with {done.returncode}")
-    *said, usage = done.stdout.splitlines()
-    lines = [line for line in said if line]
-    return (lines[-1] if lines else ""), json.loads(usage)
 
 
-def run_script(python: str, name: str, folder: Path, environ: Mapping[str, str]) -> Result:
-    said, usage = measure([python, str(CONTESTANTS), name, str(folder), URI], environ)
-    facts = json.loads(said)
-    return Result(facts["seconds"], facts["cpu"], usage["rss"], facts["digests"])
+async def kill_at_half(stage: Stage, folder: Path) -> None:
+    command = [sys.executable, str(SCRIPT), "plnt", str(folder), stage.uri]
+    environ = {**stage.environ, "WATCH": "1"}
+    child = await asyncio.create_subprocess_exec(*command, env=environ, stdout=asyncio.subprocess.PIPE)
+    assert child.stdout is not None
+    while int(await child.stdout.readline()) < stage.total // 2:
+        continue
+    child.kill()
+    await child.wait()
 
 
-def run_command(command: list[str], folder: Path, environ: Mapping[str, str]) -> Result:
-    """Run a client that does not hash, then hash."""
-    began = time.monotonic()
-    _, usage = measure(command, environ)
-    seconds = time.monotonic() - began
-    after = run_script(sys.executable, "hash", folder, environ)
-    return Result(seconds + after.seconds, usage["cpu"] + after.cpu, usage["rss"], after.digests)
+async def measure_memory(bench: Bench) -> str:
+    """Pull a model far larger than memory's bound, whose weights are holes at the server."""
+    model = bench.work / "sparse"
+    total = await asyncio.to_thread(stages.write_sparse_model, model, bench.sparse_gib)
+    async with stages.hf_stage(bench.work / "hf-sparse", model, total) as stage:
+        folder = bench.work / "sparse-pulled"
+        one = await asyncio.to_thread(run_script, sys.executable, "plnt", folder, stage)
+        await asyncio.to_thread(shutil.rmtree, folder)
+    await asyncio.to_thread(shutil.rmtree, model)
+    return f"hf, {bench.sparse_gib} GiB: peak {one.rss_mib:.0f} MiB, {one.seconds:.1f} s, {one.cpu:.1f} CPU s"
 
 
-def run(name: str, commands: Path, folder: Path, environ: Mapping[str, str]) -> Result:
-    endpoint = environ["AWS_ENDPOINT_URL_S3"]
-    if name == "s5cmd":
-        command = [
-            str(commands / name),
-            "--endpoint-url",
-            endpoint,
-            "cp",
-            "-c",
-            "5",
-            "-p",
-            "50",
-            f"{URI}/*",
-            f"{folder}/",
-        ]
-        return run_command(command, folder, environ)
-    if name == "rclone":
-        remote = f":s3,provider=Other,env_auth=true,endpoint='{endpoint}':{BUCKET}/{PREFIX}"
-        flags = ["--config", "", "--transfers", "4", "--multi-thread-streams", "4", "--multi-thread-cutoff", "64M"]
-        return run_command([str(commands / name), "copy", *flags, remote, str(folder)], folder, environ)
-    python = sys.executable if name == "plnt" else str(commands / "python")
-    return run_script(python, name, folder, environ)
-
-
-def compare(
-    names: list[str], rounds: int, commands: Path, environ: Mapping[str, str], work: Path
-) -> dict[str, list[Result]]:
-    results: dict[str, list[Result]] = {name: [] for name in names}
-    for number in range(rounds):
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            folder = work / f"{name}-{number}"
-            folder.mkdir()
-            results[name].append(run(name, commands, folder, environ))
-            last = results[name][-1]
-            print(
-                f"{name}: {last.seconds:.2f} s, {last.cpu:.2f} CPU s, {last.rss_mib:.0f} MiB",
-                file=sys.stderr,
-                flush=True,
-            )
-            shutil.rmtree(folder)
-    return results
-
-
-async def measure_resume(store: ObjectStore, environ: Mapping[str, str], folder: Path, total: int) -> float:
-    """Kill a pull at half, pull again; gives what was sent twice as a share of the model."""
-    async with counting_proxy(store) as proxy:
-        through = {**environ, "AWS_ENDPOINT_URL_S3": proxy.endpoint, "WATCH": "1"}
-        command = [sys.executable, str(CONTESTANTS), "plnt", str(folder), URI]
-        child = await asyncio.create_subprocess_exec(*command, env=through, stdout=asyncio.subprocess.PIPE)
-        assert child.stdout is not None
-        while int(await child.stdout.readline()) < total // 2:
-            continue
-        child.kill()
-        await child.wait()
-        again = await asyncio.create_subprocess_exec(*command, env=through, stdout=asyncio.subprocess.DEVNULL)
-        assert await again.wait() == 0
-        return (proxy.served - total) / total
-
-
-def report(results: Mapping[str, list[Result]], total: int) -> dict[str, dict[str, float]]:
-    table = {}
-    for name, runs in results.items():
-        seconds = statistics.median(one.seconds for one in runs)
-        table[name] = {
-            "MB/s": round(total / seconds / 1e6),
-            "seconds": round(seconds, 2),
-            "cpu s/GiB": round(statistics.median(one.cpu for one in runs) / total * (1 << 30), 2),
-            "peak RSS MiB": round(max(one.rss_mib for one in runs)),
-        }
-    for line in table.values():
-        line["ratio to plnt"] = round(line["MB/s"] / table["plnt"]["MB/s"], 2)
-    return table
+PARTS: dict[str, Callable[[Bench], Awaitable[str]]] = {
+    "s3": compare_s3,
+    "s3-tls": compare_s3_tls,
+    "s3-capped": compare_s3_capped,
+    "gs": compare_gs,
+    "oci": compare_oci,
+    "hf": compare_hf,
+    "again": measure_again,
+    "memory": measure_memory,
+}
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.weights", description=__doc__)
-    parser.add_argument("--mib", type=int, default=2048)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--parts", default=",".join(PARTS), help="default: %(default)s")
+    parser.add_argument("--size-mib", type=int, default=2048, help="size of the model (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each contestant (%(default)s)")
+    parser.add_argument("--cap-mb", type=float, default=90, help="MB/s of each connection in s3-capped (%(default)s)")
+    parser.add_argument("--sparse-gib", type=int, default=20, help="size of the model in memory (%(default)s)")
+    parser.add_argument("--folder", type=Path, help="where servers and pulls keep their files (the system's for such)")
     options = parser.parse_args()
     commands = await asyncio.to_thread(peers.install)
-    names = ["plnt", "s5cmd", "rclone", "obstore", "aioboto3"]
-    names = [name for name in names if name in (options.only or ",".join(names)).split(",")]
-    names = [name for name in names if name != "s5cmd" or (commands / name).exists()]
-    with tempfile.TemporaryDirectory(prefix="plnt-bench-") as name:
-        work = Path(name)
-        (work / "s3").mkdir()
-        await asyncio.to_thread(write_model, work / "model", ModelFolder(total_bytes=options.mib << 20, shards=4))
-        for number in range(SMALL_FILES):
-            (work / "model" / f"extra-{number:02}.json").write_text(json.dumps({"filler": "x" * 30_000}))
-        total = sum(path.stat().st_size for path in (work / "model").iterdir())
-        async with running_object_store(work / "s3") as store:
-            await store.seed(BUCKET, PREFIX, work / "model")
-            await asyncio.to_thread(shutil.rmtree, work / "model")
-            environ = {**os.environ, **store.environ(), "PYTHONPATH": str(Path.cwd())}
-            results = await asyncio.to_thread(compare, names, options.rounds, commands, environ, work)
-            check_same(results)
-            print(json.dumps(report(results, total), indent=1))
-            kept = work / "kept"
-            refetched = await measure_resume(store, environ, kept, total)
-            cached = await asyncio.to_thread(run_script, sys.executable, "plnt", kept, environ)
-            print(
-                json.dumps(
-                    {"refetched after kill at half": round(refetched, 4), "cached pull s": round(cached.seconds, 2)}
-                )
-            )
-
-
-def check_same(results: Mapping[str, list[Result]]) -> None:
-    for name, runs in results.items():
-        if any(dict(one.digests) != dict(results["plnt"][0].digests) for one in runs):
-            sys.exit(f"{name} did not end with the same bytes as plnt")
+    with tempfile.TemporaryDirectory(prefix="plnt-bench-", dir=options.folder) as name:
+        bench = Bench(Path(name), commands, options.rounds, options.size_mib, options.cap_mb, options.sparse_gib)
+        for part in options.parts.split(","):
+            print(f"\n{part}\n{await PARTS[part](bench)}", flush=True)
 
 
 if __name__ == "__main__":

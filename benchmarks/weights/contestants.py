@@ -1,7 +1,8 @@
-"""What one contestant does in a process of its own: ``contestants.py NAME FOLDER URI``; prints seconds and CPU seconds.
+"""What one contestant does in a process of its own: ``contestants.py NAME FOLDER URI``; prints what it took.
 
-Time counts from after the imports: the weights pool is a process that stays. Runs in plnt's environment for plnt, in
-the peers' own for the others. Everybody ends with the SHA-256 of every byte and the data on the volume.
+Time counts from after the imports and, for plnt, after its client of the store was made: the weights pool is a process
+that stays, and loads what a real one has loaded. ``started`` is the time with the process's start. Runs in plnt's
+environment for plnt, in the peers' own for the others.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 HASHERS = 2
 
@@ -26,22 +28,35 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def hash_folder(folder: Path) -> dict[str, str]:
+def hash_folder(folder: Path) -> list[str]:
+    """Hash every file and have it on the volume; links count as files."""
     paths = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: -path.stat().st_size)
     with ThreadPoolExecutor(HASHERS) as pool:
-        return {path.name: digest for path, digest in zip(paths, pool.map(hash_file, paths), strict=True)}
+        return sorted(pool.map(hash_file, paths))
 
 
-def say(began: tuple[float, float], **facts: Any) -> None:
-    facts |= {"seconds": time.monotonic() - began[0], "cpu": time.process_time() - began[1]}
-    print(json.dumps(facts), flush=True)
+class Clock:
+    """What was taken since a moment."""
+
+    def __init__(self) -> None:
+        self.began, self.cpu = time.monotonic(), time.process_time()
+
+    def read(self) -> dict[str, float]:
+        return {"seconds": time.monotonic() - self.began, "cpu": time.process_time() - self.cpu}
 
 
-def start() -> tuple[float, float]:
-    return time.monotonic(), time.process_time()
+def say(taken: dict[str, float], **facts: Any) -> None:
+    print(json.dumps({**taken, "started": _count_age(), **facts}), flush=True)
+
+
+def _count_age() -> float:
+    """Give the seconds since this process was started."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def run_plnt(folder: Path, uri: str) -> None:
+    import activities.__main__ as worker  # what a worker has in memory
     from plnt.clients.weights.cache import Cache
     from plnt.clients.weights.pull import Pull, PullSettings
     from plnt.clients.weights.resolve import resolve_plan
@@ -51,22 +66,28 @@ async def run_plnt(folder: Path, uri: str) -> None:
     from plnt.model.workflow_run import Quantization, Runtime
     from plnt.settings import PoolSettings
 
+    assert worker
     settings = PoolSettings.read(os.environ)
     sources = Sources(settings)
     cache = Cache(folder)
     cache.prepare()
-    began = start()
-    async with sources.open(parse_storage_uri(uri)) as source:
+    shared = PullSettings(
+        cache, sources.open, Throttle(None), settings.pull_connections, private_hosts=settings.private_hosts
+    )
+    storage = parse_storage_uri(uri)
+    async with sources.open(storage):
+        pass
+    clock = Clock()
+    async with sources.open(storage) as source:
         plan = await resolve_plan(source, Runtime.VLLM, Quantization.FP16)
-    pull = Pull(PullSettings(cache, sources.open, Throttle(None), settings.pull_connections))
+    pull = Pull(shared)
     watching = asyncio.create_task(watch(pull)) if os.environ.get("WATCH") else None
     tree = await pull.run(cache.write_plan(plan))
     if watching is not None:
         watching.cancel()
-    said = pull.read_progress()
+    taken = clock.read()
     manifest = json.loads((cache.root / "trees" / tree.digest / ".plnt-manifest.json").read_text())
-    digests = {file["path"]: file["sha256"] for file in manifest["files"]}
-    say(began, digests=digests, reused=said.bytes_reused)
+    say(taken, digests=sorted(file["sha256"] for file in manifest["files"]), reused=pull.read_progress().bytes_reused)
 
 
 async def watch(pull: Any) -> None:
@@ -80,14 +101,15 @@ async def run_aioboto3(folder: Path, uri: str) -> None:
 
     bucket, prefix = split(uri)
     session = aioboto3.Session()
-    began = start()
+    clock = Clock()
     async with session.client("s3") as client:
         listed = await client.list_objects_v2(Bucket=bucket, Prefix=prefix)
         keys = [entry["Key"] for entry in listed["Contents"]]
         await asyncio.gather(
             *(client.download_file(bucket, key, str(folder / key.removeprefix(prefix))) for key in keys)
         )
-    say(began, digests=hash_folder(folder))
+    digests = hash_folder(folder)
+    say(clock.read(), digests=digests)
 
 
 async def run_obstore(folder: Path, uri: str) -> None:
@@ -96,8 +118,9 @@ async def run_obstore(folder: Path, uri: str) -> None:
 
     bucket, prefix = split(uri)
     endpoint = os.environ["AWS_ENDPOINT_URL_S3"]
-    store = S3Store(bucket, endpoint=endpoint, client_options={"allow_http": True}, virtual_hosted_style_request=False)
-    began = start()
+    options = {"allow_http": True, "allow_invalid_certificates": True}
+    store = S3Store(bucket, endpoint=endpoint, client_options=options, virtual_hosted_style_request=False)
+    clock = Clock()
 
     async def fetch(path: str) -> None:
         answer = await obstore.get_async(store, path)
@@ -107,7 +130,47 @@ async def run_obstore(folder: Path, uri: str) -> None:
 
     found = obstore.list(store, prefix=prefix).collect()
     await asyncio.gather(*(fetch(entry["path"]) for entry in found))
-    say(began, digests=hash_folder(folder))
+    digests = hash_folder(folder)
+    say(clock.read(), digests=digests)
+
+
+async def run_gcsfs(folder: Path, uri: str) -> None:
+    os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
+    from gcsfs import GCSFileSystem
+
+    store = GCSFileSystem(token="anon", endpoint_url=os.environ["STORAGE_EMULATOR_HOST"])
+    clock = Clock()
+    await asyncio.to_thread(store.get, uri.removeprefix("gs://") + "/", f"{folder}/", recursive=True)
+    taken = clock.read()
+    say(taken, digests=hash_folder(folder))
+
+
+async def run_oras(folder: Path, uri: str) -> None:
+    from oras.client import OrasClient
+
+    target = uri.removeprefix("oci://")
+    client = OrasClient(hostname=target.partition("/")[0], insecure=True)
+    clock = Clock()
+    client.pull(target=target, outdir=str(folder))
+    taken = clock.read()
+    say(taken, digests=hash_folder(folder))
+
+
+async def run_hub(folder: Path, uri: str) -> None:
+    os.environ.update(HF_HUB_DISABLE_XET="1", HF_HUB_DISABLE_TELEMETRY="1", HF_HUB_DISABLE_PROGRESS_BARS="1")
+    from huggingface_hub import snapshot_download
+
+    repo = "/".join(urlsplit(uri).netloc.split("/") + urlsplit(uri).path.strip("/").split("/"))
+    clock = Clock()
+    found = await asyncio.to_thread(snapshot_download, repo, cache_dir=folder)
+    taken = clock.read()
+    say(taken, digests=hash_folder(Path(found)))
+
+
+async def run_hash(folder: Path, _: str) -> None:
+    clock = Clock()
+    digests = hash_folder(folder)
+    say(clock.read(), digests=digests)
 
 
 def split(uri: str) -> tuple[str, str]:
@@ -115,13 +178,20 @@ def split(uri: str) -> tuple[str, str]:
     return bucket, prefix + "/"
 
 
+CONTESTANTS = {
+    "plnt": run_plnt,
+    "aioboto3": run_aioboto3,
+    "obstore": run_obstore,
+    "gcsfs": run_gcsfs,
+    "oras-py": run_oras,
+    "snapshot_download": run_hub,
+    "hash": run_hash,
+}
+
+
 def main() -> None:
     name, folder, uri = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
-    if name == "hash":
-        began = start()
-        say(began, digests=hash_folder(folder))
-        return
-    asyncio.run({"plnt": run_plnt, "aioboto3": run_aioboto3, "obstore": run_obstore}[name](folder, uri))
+    asyncio.run(CONTESTANTS[name](folder, uri))
 
 
 if __name__ == "__main__":

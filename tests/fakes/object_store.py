@@ -27,6 +27,8 @@ class ObjectStore:
     """A running server."""
 
     endpoint: str
+    plain_endpoint: str
+    """Without TLS; the same where there is no other."""
 
     def environ(self, endpoint: str | None = None) -> dict[str, str]:
         """Give the standard variables that lead to it."""
@@ -62,8 +64,8 @@ class ObjectStore:
 
 
 @asynccontextmanager
-async def running_object_store(folder: Path) -> AsyncIterator[ObjectStore]:
-    """Run ``weed server -s3`` on free ports."""
+async def running_object_store(folder: Path, tls: tuple[Path, Path] | None = None) -> AsyncIterator[ObjectStore]:
+    """Run ``weed server -s3`` on free ports; ``tls`` are certificate and key of a further endpoint that has TLS."""
     config = folder / "s3.json"
     config.write_text(json.dumps(_identities()))
     ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
@@ -75,10 +77,15 @@ async def running_object_store(folder: Path) -> AsyncIterator[ObjectStore]:
         "-master.volumeSizeLimitMB=64",
         *(f"-{flag}={port}" for flag, port in ports.items()),
     ]  # fmt: skip
+    plain = endpoint = f"http://127.0.0.1:{ports['s3.port']}"
+    if tls is not None:
+        (secure,) = _free_ports(1)
+        endpoint = f"https://127.0.0.1:{secure}"
+        command += [f"-s3.port.https={secure}", f"-s3.cert.file={tls[0]}", f"-s3.key.file={tls[1]}"]
     with (folder / "weed.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
         try:
-            yield ObjectStore(f"http://127.0.0.1:{ports['s3.port']}")
+            yield ObjectStore(endpoint, plain)
         finally:
             process.kill()
             await process.wait()
