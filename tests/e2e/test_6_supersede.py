@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 
 from plnt.clients.kube import WORKFLOW_RUNS
 from plnt.model import names
@@ -10,10 +11,19 @@ from plnt.sandbox.cluster import NAMESPACES
 from tests.chaos.world import wait_settled
 from tests.e2e.models import Models
 from tests.e2e.place import Place
-from tests.e2e.scenario import Scenario
+from tests.e2e.scenario import Scenario, Traffic
 from tests.e2e.test_1_first_rollout import check_nothing_left
-from tests.e2e.test_6_commands import LONG_BAKE, read_weights, serve_first, wait_baking
+from tests.e2e.test_6_commands import (
+    LONG_BAKE,
+    hold_deployment,
+    let_go,
+    read_weights,
+    reason,
+    serve_first,
+    wait_baking,
+)
 
+SHORT_BAKE = {"plnt.work/bake-seconds": "2"}
 BACK_SECONDS = 60.0
 """Longest time back to what serves, on a slow machine: far less than the bake that is cut short."""
 
@@ -46,6 +56,50 @@ async def test_return_to_what_serves_is_ready_within_seconds_and_restarts_no_pod
     assert await read_weights(scenario) == {first: 100}
     assert await scenario.releases() == {first}
     assert set((await scenario.kubectl("get", "pods", "-o", "name")).split()) == pods
+
+
+async def test_changed_runtime_takes_over_under_the_same_name_without_a_failed_request(
+    place: Place, models: Models
+) -> None:
+    scenario, first = await serve_first(place, models)
+    endpoint = (await scenario.status())["endpoint"]
+    traffic = Traffic(place.sandbox.site.envoy, endpoint)
+    async with traffic.flowing():
+        generation = await scenario.apply(await models.uri("good"), runtime="sglang", annotations=SHORT_BAKE)
+        status = await scenario.wait_phase(Phase.READY, generation)
+        (second,) = await scenario.releases()
+        since = time.monotonic()
+        await scenario.wait_for(
+            partial(count_answers, traffic, second, since), lambda found: found >= 10, "answers of the new runtime"
+        )
+    image = await scenario.kubectl("get", "deployment", second, "-o=jsonpath={..containers[0].image}")
+    assert "sglang" in image
+    assert (status["endpoint"], traffic.faults) == (endpoint, [])
+    assert set(traffic.by_release(since)) == {second}
+    assert await read_weights(scenario) == {second: 100}
+    assert second != first
+
+
+async def count_answers(traffic: Traffic, release: str, since: float) -> int:
+    """Count the answers of a release to what was sent since then."""
+    return traffic.by_release(since)[release]
+
+
+async def test_edit_during_the_undo_waits_for_it_and_is_then_rolled_out(place: Place, models: Models) -> None:
+    scenario, first = await serve_first(place, models)
+    await scenario.apply(await models.uri("slow", ttftMs=700))
+    found = await scenario.wait_for(scenario.releases, lambda seen: len(seen) == 2, "canary")
+    (canary,) = found - {first}
+    await hold_deployment(scenario, canary)
+    await scenario.wait_status(lambda seen: reason(seen, "Reconciling") == "Undoing", 60, "undo")
+    generation = await scenario.apply(await models.uri("other"), annotations=SHORT_BAKE)
+    await scenario.wait_phase(Phase.PENDING, generation)
+    assert await scenario.releases() <= {first, canary}
+    await let_go(scenario, canary)
+    await scenario.wait_phase(Phase.READY, generation)
+    await wait_settled(place)
+    (release,) = await scenario.releases()
+    assert release not in {first, canary}
 
 
 async def test_run_deleted_in_its_bake_and_made_again_at_once_is_rolled_out_anew(place: Place, models: Models) -> None:

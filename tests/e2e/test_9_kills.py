@@ -16,6 +16,7 @@ from tests.e2e.models import MIB, Models
 from tests.e2e.place import Place, make_place
 from tests.e2e.scenario import FULL_PASS, Scenario
 from tests.e2e.test_1_first_rollout import check_nothing_left
+from tests.e2e.test_6_commands import reason
 from tests.fakes.counting_proxy import CountingProxy, counting_proxy
 
 RATE = 16_000_000
@@ -91,6 +92,41 @@ async def test_rollout_goes_on_when_the_bridge_is_killed_in_its_middle(broken_pl
     assert len(await scenario.runs()) == 1
 
 
+async def test_cancel_before_any_worker_took_the_run_is_carried_out_once_one_is_there(broken_place: Place) -> None:
+    sandbox, scenario = broken_place.sandbox, Scenario(broken_place)
+    uri = await Models(sandbox).uri("good")
+    await sandbox.supervisor.stop("control")
+    await scenario.apply(uri)
+    await scenario.wait_phase(Phase.PENDING, 1)
+    await scenario.wait_for(scenario.runs, bool, "run")
+    await scenario.temporal("workflow", "cancel")
+    sandbox.supervisor.resume("control")
+    await scenario.wait_phase(Phase.ROLLED_BACK, 1)
+    await check_nothing_left(scenario)
+
+
+async def test_pause_and_approval_outlive_the_processes_that_hold_the_run(broken_place: Place) -> None:
+    sandbox, scenario = broken_place.sandbox, Scenario(broken_place)
+    held = {"plnt.work/pause": "", "plnt.work/approve": "0"}
+    await scenario.apply(await Models(sandbox).uri("good"), annotations=held)
+    await scenario.wait_status(lambda seen: reason(seen, "Reconciling") == "Paused", 60, "pause")
+    await _restart(sandbox, "bridge", "control")
+    assert (await scenario.status())["phase"] == Phase.VALIDATING
+    await scenario.kubectl("annotate", "workflowrun", scenario.name, "plnt.work/pause-")
+    await scenario.wait_status(lambda seen: reason(seen, "Promoted") == "AwaitingApproval", 60, "hold")
+    await _restart(sandbox, "bridge", "control")
+    assert (await scenario.status())["phase"] == Phase.SMOKE_TESTING
+    await scenario.kubectl("annotate", "--overwrite", "workflowrun", scenario.name, "plnt.work/approve=1")
+    await scenario.wait_phase(Phase.READY, 1)
+    assert len(await scenario.runs()) == 1
+
+
+async def _restart(sandbox: Sandbox, *components: str) -> None:
+    for component in components:
+        sandbox.supervisor.kill(component, signal.SIGKILL)
+    await sandbox.wait_polling(components)
+
+
 async def test_restarted_bridge_starts_no_new_run_of_settled_objects(broken_place: Place) -> None:
     sandbox = broken_place.sandbox
     models = Models(sandbox)
@@ -128,7 +164,7 @@ def _percent(status: dict[str, object]) -> float:
     """Read "12.0 of 47.3 MiB, ..." in the condition WeightsReady."""
     conditions = status.get("conditions", [])
     assert isinstance(conditions, list)
-    words = next((c["message"].split() for c in conditions if c["type"] == "WeightsReady"), [])
+    words: list[str] = next((c["message"].split() for c in conditions if c["type"] == "WeightsReady"), [])
     return 100 * float(words[0]) / float(words[2]) if words[1:2] == ["of"] else 0.0
 
 
