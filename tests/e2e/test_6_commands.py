@@ -5,6 +5,7 @@ import json
 
 from plnt.clients.kube import VIRTUAL_SERVICES
 from plnt.model.status import Phase
+from tests.chaos.world import read_world, wait_settled
 from tests.e2e.models import Models
 from tests.e2e.place import Place
 from tests.e2e.scenario import Scenario
@@ -70,6 +71,26 @@ async def read_closing(scenario: Scenario, run: str) -> str:
     return str(described["workflowExecutionInfo"]["status"]).removeprefix("WORKFLOW_EXECUTION_STATUS_")
 
 
+async def wait_closing(scenario: Scenario, run: str, how: str) -> None:
+    """Wait until a run closed as ``how``."""
+    await scenario.wait_for(lambda: read_closing(scenario, run), lambda found: found == how, f"closing as {how}")
+
+
+async def hold_deployment(scenario: Scenario, release: str) -> None:
+    """Let a release's Deployment stay although it is deleted, until `let_go`."""
+    await _set_finalizers(scenario, release, ["plnt.test/hold"])
+
+
+async def let_go(scenario: Scenario, release: str) -> None:
+    """Let a held Deployment go."""
+    await _set_finalizers(scenario, release, [])
+
+
+async def _set_finalizers(scenario: Scenario, release: str, finalizers: list[str]) -> None:
+    body = json.dumps({"metadata": {"finalizers": finalizers}})
+    await scenario.kubectl("patch", "deployment", release, "--type=merge", "-p", body)
+
+
 async def test_cancel_during_the_bake_takes_the_traffic_back_and_undoes_the_canary(
     place: Place, models: Models
 ) -> None:
@@ -81,11 +102,7 @@ async def test_cancel_during_the_bake_takes_the_traffic_back_and_undoes_the_cana
     assert await read_weights(scenario) == {first: 100}
     assert await scenario.releases() == {first}
     assert status["endpoint"]
-    await scenario.wait_for(
-        lambda: read_closing(scenario, str(status["workflowRunId"])),
-        lambda how: how == "CANCELED",
-        "closing as Canceled",
-    )
+    await wait_closing(scenario, str(status["workflowRunId"]), "CANCELED")
 
 
 async def test_cancel_while_pods_start_leaves_nothing(place: Place, models: Models) -> None:
@@ -94,6 +111,64 @@ async def test_cancel_while_pods_start_leaves_nothing(place: Place, models: Mode
     await scenario.wait_for(scenario.releases, bool, "release")
     await scenario.temporal("workflow", "cancel")
     await scenario.wait_phase(Phase.ROLLED_BACK, generation)
+    await check_nothing_left(scenario)
+
+
+async def test_cancel_in_the_line_and_in_the_smoke_test_gives_everything_back(place: Place, models: Models) -> None:
+    holder, waiter = Scenario(place, "holder"), Scenario(place, "waiter")
+    await holder.apply(await models.uri("speechless", ttftMs=60_000), resources={"gpu": 8})
+    await holder.wait_phase(Phase.SMOKE_TESTING, 1)
+    await waiter.apply(await models.uri("good"))
+    await waiter.wait_for(lambda: read_world(place), lambda seen: len(seen.leases) == 2, "place in the line")
+    await waiter.temporal("workflow", "cancel")
+    await waiter.wait_phase(Phase.ROLLED_BACK, 1)
+    await holder.temporal("workflow", "cancel")
+    await holder.wait_phase(Phase.ROLLED_BACK, 1)
+    await wait_settled(place)
+    await check_nothing_left(holder)
+
+
+async def test_cancel_in_promoting_undoes_before_all_traffic_moved_and_lets_it_finish_after(
+    place: Place, models: Models
+) -> None:
+    scenario = Scenario(place)
+    size = {"replicas": {"min": 2, "max": 3}}
+    await scenario.apply(await models.uri("good"), **size)
+    await scenario.wait_phase(Phase.READY, 1)
+    (first,) = await scenario.releases()
+    held = {"plnt.work/approve": "1", "plnt.work/bake-seconds": "1"}
+    generation = await scenario.apply(await models.uri("other"), annotations=held, **size)
+    await scenario.wait_status(lambda seen: reason(seen, "Promoted") == "AwaitingApproval", 60, "hold")
+    await place.sandbox.kubectl("cordon", f"{place.namespace}-a")
+    await scenario.kubectl("annotate", "--overwrite", "workflowrun", scenario.name, f"plnt.work/approve={generation}")
+    status = await scenario.wait_phase(Phase.PROMOTING, generation)
+    await scenario.temporal("workflow", "cancel")
+    await scenario.wait_phase(Phase.ROLLED_BACK, generation)
+    assert await read_weights(scenario) == {first: 100}
+    assert await scenario.releases() == {first}
+
+    await place.sandbox.kubectl("uncordon", f"{place.namespace}-a")
+    await hold_deployment(scenario, first)
+    await scenario.temporal("workflow", "reset", "-t", "FirstWorkflowTask", "--reason", "retry")
+    await scenario.wait_for(
+        lambda: read_weights(scenario), lambda found: 100 in found.values() and first not in found, "weight 100"
+    )
+    await scenario.temporal("workflow", "cancel")
+    await let_go(scenario, first)
+    status = await wait_ready_by_another_run(scenario, generation, str(status["workflowRunId"]))
+    assert first not in await scenario.releases()
+    await wait_closing(scenario, str(status["workflowRunId"]), "CANCELED")
+
+
+async def test_reset_to_the_last_task_only_repeats_the_failure(place: Place, models: Models) -> None:
+    scenario = Scenario(place)
+    await scenario.apply(await models.uri("good"), resources={"gpuClass": "plnt.test/none"})
+    before = await scenario.wait_phase(Phase.FAILED, 1)
+    await wait_closing(scenario, str(before["workflowRunId"]), "FAILED")
+    await scenario.temporal("workflow", "reset", "-t", "LastWorkflowTask", "--reason", "wrong point")
+    runs = await scenario.wait_for(scenario.runs, lambda found: len(found) == 2, "second run")
+    await wait_closing(scenario, runs[0], "FAILED")
+    assert (await scenario.status())["lastError"] == before["lastError"]
     await check_nothing_left(scenario)
 
 

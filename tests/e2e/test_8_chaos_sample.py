@@ -1,6 +1,7 @@
 """A sample of what `make chaos` does in full: kills at moments of a rollout, and outages of both servers."""
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncIterator
 
@@ -18,6 +19,7 @@ from tests.chaos.kills import SETTINGS, Cell, Subject, play, serve_first, strike
 from tests.chaos.world import wait_settled
 from tests.e2e.place import Place, make_place
 from tests.e2e.scenario import Scenario
+from tests.e2e.test_6_commands import run_temporal
 
 CELLS = (
     Cell("bridge", "Pending"),
@@ -87,6 +89,22 @@ async def test_pull_obeys_the_activity_commands_by_its_name(place: Place) -> Non
     await scenario.temporal("activity", "reset", *pull, "--clear-heartbeat-details")
     await scenario.wait_phase(Phase.READY, 1)
     assert len(await scenario.runs()) == 1
+
+
+async def test_paused_pull_is_found_by_a_query_and_can_be_cancelled(place: Place) -> None:
+    scenario = Scenario(place, "paused")
+    await scenario.apply(await upload(place.sandbox, 160))
+    await scenario.wait_phase(Phase.PULLING_WEIGHTS, 1)
+    await scenario.temporal("activity", "pause", "--activity-id", "pull-weights")
+    query = f"PlntNamespace = '{place.namespace}' AND TemporalPauseInfo IS NOT NULL"
+
+    async def count() -> int:
+        return int(json.loads(await run_temporal(place, "workflow", "count", "-q", query, "-o", "json"))["count"])
+
+    await scenario.wait_for(count, lambda found: found == 1, "paused activity in the query")
+    await scenario.temporal("workflow", "cancel")
+    await scenario.wait_phase(Phase.ROLLED_BACK, 1)
+    await wait_settled(place)
 
 
 async def test_rollout_waits_for_a_pool_that_is_gone_and_goes_on_when_it_is_back(subject: Subject) -> None:
