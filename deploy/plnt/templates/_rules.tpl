@@ -38,7 +38,7 @@ deploy:
     verbs: [get, list, create, patch, delete]
   - apiGroups: [apps]
     resources: [deployments/scale]
-    verbs: [get, patch]
+    verbs: [patch]
   - apiGroups: [apps]
     resources: [replicasets]
     verbs: [list]
