@@ -124,7 +124,10 @@ def _event(live: Object, news: News, now: datetime, instance: str) -> Object:
     return {
         "apiVersion": EVENTS.api,
         "kind": "Event",
-        "metadata": {"namespace": meta["namespace"], "name": f"{meta['name'][:200]}.{secrets.token_hex(8)}"},
+        "metadata": {
+            "namespace": meta["namespace"],
+            "name": f"{meta['name'][:200].rstrip('.-')}.{secrets.token_hex(8)}",
+        },
         "regarding": {
             "apiVersion": names.API_VERSION,
             "kind": names.KIND,

@@ -130,6 +130,16 @@ def test_lease_is_read_back_until_it_is_dropped(cache: Cache) -> None:
     assert leases.list() == []
 
 
+def test_leases_of_the_longest_names_are_kept_apart(cache: Cache) -> None:
+    leases, longest = Leases(cache.root), f"rollout.{'n' * 63}.{'x.' * 126}"
+    one, other = (Lease(workflow_id=f"{longest}{end}", plan="p") for end in "ab")
+    leases.take(one)
+    leases.take(other)
+    assert [lease for lease, _ in leases.list()] in ([one, other], [other, one])
+    leases.drop(one)
+    assert [lease for lease, _ in leases.list()] == [other]
+
+
 TREES = st.lists(
     st.builds(
         TreeSeen,

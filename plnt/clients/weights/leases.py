@@ -1,5 +1,6 @@
 """Who counts on what in the cache: one small file per workflow, so that a plan or tree is not collected under a run."""
 
+import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from pydantic import ValidationError
 from plnt.model.message import Message
 
 FOLDER = "leases"
+MAX_FILE_CHARS = 200
+"""Longest workflow ID that names a file as it is: file systems allow 255 bytes, a WorkflowRun's two names 316."""
 
 
 class Lease(Message):
@@ -34,7 +37,7 @@ class Leases:
         folder.mkdir(exist_ok=True)
         work = self.root / "tmp" / uuid4().hex
         work.write_bytes(json.dumps(lease.model_dump()).encode())
-        work.replace(folder / f"{lease.workflow_id}.json")
+        work.replace(folder / _name_file(lease.workflow_id))
 
     def list(self) -> list[tuple[Lease, float]]:
         """Give every lease with the time of its writing, in seconds since the epoch."""
@@ -50,4 +53,10 @@ class Leases:
 
     def drop(self, lease: Lease) -> None:
         """Remove a workflow's lease."""
-        (self.root / FOLDER / f"{lease.workflow_id}.json").unlink(missing_ok=True)
+        (self.root / FOLDER / _name_file(lease.workflow_id)).unlink(missing_ok=True)
+
+
+def _name_file(workflow_id: str) -> str:
+    if len(workflow_id) <= MAX_FILE_CHARS:
+        return f"{workflow_id}.json"
+    return f"{workflow_id[:MAX_FILE_CHARS]}.{hashlib.sha256(workflow_id.encode()).hexdigest()[:16]}.json"
