@@ -1,9 +1,10 @@
 """The size of a model follows its load: a real Prometheus, adapter and autoscaler on the engines' own metrics."""
 
+import asyncio
 import dataclasses
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -19,21 +20,26 @@ from plnt.sandbox.metrics.prepare import find_metrics
 from plnt.sandbox.metrics.servers import find_metrics_servers
 from plnt.sandbox.programs import Programs
 from plnt.sandbox.running import Sandbox, running_sandbox
+from tests.charts.published_kinds import SCALED_OBJECT, read_kind
 from tests.e2e.models import Models
 from tests.e2e.place import Place, clear_place, make_place
 from tests.e2e.scenario import Scenario, Traffic
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 HPAS = Resource("autoscaling/v2", "horizontalpodautoscalers")
 SCALED_OBJECTS = Resource("keda.sh/v1alpha1", "scaledobjects")
 RULES = Resource("monitoring.coreos.com/v1", "prometheusrules")
-TPOT_MS, TARGET = 10, 50
-"""One stream makes 100 tokens a second: twice the target."""
+RUNTIMES = ("vllm", "sglang", "tgi", "trt-llm")
+TPOT_MS, TARGET = 20, 20
+"""One stream makes 50 tokens a second: more than twice the target."""
+CLIENTS = 3
+"""Streams to each model: they make what seven pods of the target would."""
 SETTINGS = {
     "PLNT_RATE_WINDOW_SECONDS": "5",
     "PLNT_SCALE_PACE_SECONDS": "1",
-    "PLNT_SCALE_DOWN_SECONDS": "5",
+    # Longer than the window of the rates: those of pods that were just promoted have to fill it first.
+    "PLNT_SCALE_DOWN_SECONDS": "15",
     "PLNT_PROMETHEUS_URL": "http://prometheus.plnt.test:9090",
 }
 
@@ -63,46 +69,49 @@ def models(measured: Sandbox) -> Models:
     return Models(measured)
 
 
-async def test_load_takes_a_model_from_one_pod_to_four_through_a_promotion_and_back(
-    place: Place, models: Models
-) -> None:
-    scenario = Scenario(place)
-    spec: dict[str, Any] = {
-        "replicas": {"min": 1, "max": 4},
-        "autoscaling": {"targetTokensPerSecond": TARGET},
-    }
-    await scenario.apply(await models.uri("steady", tpotMs=TPOT_MS), **spec)
-    status = await scenario.wait_phase(Phase.READY, 1)
-    assert condition(status)[:2] == ("True", "Autoscaling")
-    (first,) = await scenario.releases()
-    hpa = await place.kube.get(HPAS, place.namespace, scenario.base)
-    assert target_of(hpa) == first
-    async with load(place, status["endpoint"]) as traffic:
-        await wait_pods(scenario, first, 4)
-        await scenario.apply(await models.uri("newer", tpotMs=TPOT_MS), **spec)
-        status = await scenario.wait_phase(Phase.READY, 2)
-        second = (await scenario.releases() - {first}).pop()
-        hpa = await place.kube.get(HPAS, place.namespace, scenario.base)
-        assert (target_of(hpa), await count_ready(scenario, second)) == (second, 4)
-    assert [answer.fault for answer in traffic.faults] == []
+async def test_load_takes_a_model_of_each_runtime_from_one_pod_to_four_and_back(place: Place, models: Models) -> None:
+    place.add_node("b", 12)
+    runs = [Scenario(place, runtime) for runtime in RUNTIMES]
+    uri = await models.uri("steady", tpotMs=TPOT_MS)
+    for run in runs:
+        await run.apply(uri, **scaled(run.name))
+    statuses = [await run.wait_phase(Phase.READY, 1) for run in runs]
+    assert {condition(status)[:2] for status in statuses} == {("True", "Autoscaling")}
+    serving = [await find_target(run) for run in runs]
+    assert set(serving) == await runs[0].releases()
+    async with AsyncExitStack() as stack:
+        loads = [await stack.enter_async_context(load(place, status["endpoint"])) for status in statuses]
+        await asyncio.gather(*(wait_pods(run, release, 4) for run, release in zip(runs, serving, strict=True)))
+        for run in runs:
+            assert await ask(run, TOKENS_METRIC) > TARGET, run.name
+            assert await ask(run, WAITING_METRIC) == 0, run.name
+        serving[0] = await promote_under_load(runs[0], models)
+    assert [answer.fault for traffic in loads for answer in traffic.faults] == []
     assert await find_metrics(place.kube) >= {f"pods/{TOKENS_METRIC}", f"pods/{WAITING_METRIC}"}
-    await wait_pods(scenario, second, 1)
-    await scenario.kubectl("delete", "workflowrun", scenario.name, "--timeout=60s")
+    await asyncio.gather(*(wait_pods(run, release, 1) for run, release in zip(runs, serving, strict=True)))
+    await runs[0].kubectl("delete", "workflowrun", *RUNTIMES, "--timeout=90s")
     for resource in (HPAS, RULES):
         assert (await place.kube.list(resource, place.namespace))[0] == []
 
 
-async def test_each_runtimes_own_metrics_say_how_much_it_generates(place: Place, models: Models) -> None:
-    uri = await models.uri("steady", tpotMs=TPOT_MS)
-    runs = {runtime: Scenario(place, runtime) for runtime in ("sglang", "tgi", "trt-llm")}
-    for runtime, run in runs.items():
-        await run.apply(uri, runtime=runtime, autoscaling={"targetTokensPerSecond": TARGET})
-    statuses = {runtime: await run.wait_phase(Phase.READY, 1) for runtime, run in runs.items()}
-    for runtime, run in runs.items():
-        async with load(place, statuses[runtime]["endpoint"], clients=1, tokens=50):
-            await run.wait_for(lambda run=run: ask(run, TOKENS_METRIC), lambda value: value > 0, f"tokens of {runtime}")  # type: ignore[misc]
-        assert await ask(run, WAITING_METRIC) == 0
-        assert condition(await run.status())[:2] == ("True", "Autoscaling")
+def scaled(runtime: str) -> dict[str, Any]:
+    """Give the changes of a spec that let the load size the model."""
+    return {
+        "runtime": runtime,
+        "replicas": {"min": 1, "max": 4},
+        "autoscaling": {"targetTokensPerSecond": TARGET},
+    }
+
+
+async def promote_under_load(run: Scenario, models: Models) -> str:
+    """Promote another generation while the first has four pods; gives its release, which then has as many."""
+    first = await find_target(run)
+    generation = await run.apply(await models.uri("newer", tpotMs=TPOT_MS), **scaled(run.name))
+    await run.wait_phase(Phase.READY, generation)
+    second = await find_target(run)
+    assert second != first
+    assert await count_ready(run, second) == 4
+    return second
 
 
 async def test_model_may_go_to_zero_pods_where_keda_is_served_and_only_there(place: Place, models: Models) -> None:
@@ -112,7 +121,7 @@ async def test_model_may_go_to_zero_pods_where_keda_is_served_and_only_there(pla
     status = await scenario.wait_phase(Phase.READY, 1)
     assert condition(status)[:2] == ("False", "ScaleToZeroUnavailable")
     assert (await place.kube.get(HPAS, place.namespace, scenario.base))["spec"]["minReplicas"] == 1
-    await ensure(place.kube, CRDS, scaled_object_kind())
+    await ensure(place.kube, CRDS, read_kind(SCALED_OBJECT))
     await wait_served(place.kube, SCALED_OBJECTS)
     await scenario.apply(uri, **spec, canary={"trafficPercent": 30})
     status = await scenario.wait_phase(Phase.READY, 2)
@@ -138,8 +147,9 @@ def condition(status: Object) -> tuple[str, str, str]:
     return found["status"], found["reason"], found["message"]
 
 
-def target_of(hpa: Object) -> str:
-    """Give the Deployment that the autoscaler sizes."""
+async def find_target(run: Scenario) -> str:
+    """Give the Deployment that the run's autoscaler sizes."""
+    hpa = await run.place.kube.get(HPAS, run.place.namespace, run.base)
     name: str = hpa["spec"]["scaleTargetRef"]["name"]
     return name
 
@@ -164,7 +174,7 @@ async def wait_pods(scenario: Scenario, release: str, size: int) -> None:
         said = [f"{c['reason']}: {c['message']}" for c in hpa.get("status", {}).get("conditions", [])]
         return deployment["spec"]["replicas"], deployment["status"].get("readyReplicas", 0), said
 
-    await scenario.wait_for(look, lambda seen: seen[:2] == (size, size), f"{size} pods", 90)
+    await scenario.wait_for(look, lambda seen: seen[:2] == (size, size), f"{size} pods of {release}", 150)
 
 
 async def ask(run: Scenario, metric: str) -> float:
@@ -177,21 +187,8 @@ async def ask(run: Scenario, metric: str) -> float:
 
 
 @asynccontextmanager
-async def load(place: Place, endpoint: str, clients: int = 4, tokens: int = 100) -> AsyncIterator[Traffic]:
-    """Send long completions without a pause while the context is open."""
-    traffic = Traffic(place.sandbox.site.envoy, endpoint, max_tokens=tokens)
-    async with traffic.flowing(clients):
+async def load(place: Place, endpoint: str) -> AsyncIterator[Traffic]:
+    """Send completions of a second without a pause while the context is open."""
+    traffic = Traffic(place.sandbox.site.envoy, endpoint, max_tokens=1000 // TPOT_MS)
+    async with traffic.flowing(CLIENTS):
         yield traffic
-
-
-def scaled_object_kind() -> Object:
-    """KEDA's kind as the API server needs it; nobody acts on its objects here."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    named = {"plural": "scaledobjects", "singular": "scaledobject", "kind": "ScaledObject"}
-    return {
-        "apiVersion": CRDS.api,
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "scaledobjects.keda.sh"},
-        "spec": {"group": "keda.sh", "scope": "Namespaced", "names": named, "versions": [version]},
-    }
