@@ -89,7 +89,7 @@ class Scenario:
 
     async def apply(self, uri: str, **changes: Any) -> int:
         """Apply the run with kubectl; gives the generation."""
-        path = self.place.sandbox.state.root / f"{self.place.namespace}-{self.name}.json"
+        path = self.place.sandbox.state.root / f"{self.place.namespace}-{self.base}.json"
         path.write_text(json.dumps(manifest(self.place, self.name, uri, **changes)))
         await self.kubectl("apply", "-f", str(path))
         return int((await self.read())["metadata"]["generation"])

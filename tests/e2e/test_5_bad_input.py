@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from plnt.clients.kube import SERVICES
 from plnt.errors import PlntError
 from plnt.model.status import Phase
 from tests.e2e.models import Models
@@ -56,3 +57,22 @@ async def test_validating_fails_it_within_seconds_and_says_what_to_do(
         assert word in status["lastError"]
     assert Phase.PULLING_WEIGHTS not in scenario.phases(1)
     await check_nothing_left(scenario)
+
+
+async def test_second_of_two_names_with_one_base_is_refused_and_the_first_keeps_it(
+    place: Place, models: Models
+) -> None:
+    first, second = Scenario(place, "twin.a"), Scenario(place, "twin-a")
+    assert first.base == second.base
+    uri = await models.uri("good")
+    await first.apply(uri)
+    await first.wait_phase(Phase.READY, 1)
+    await second.apply(uri)
+    status = await second.wait_phase(Phase.FAILED, 1, seconds=60)
+    assert status["lastError"].startswith("NameTaken: ")
+    for word in (f"Service {place.namespace}/twin-a belongs to WorkflowRun twin.a", "metadata.name"):
+        assert word in status["lastError"]
+    await second.kubectl("delete", "workflowrun", "twin-a", "--timeout=60s")
+    assert (await first.status())["phase"] == Phase.READY
+    assert len(await first.releases()) == 1
+    assert await place.kube.find(SERVICES, place.namespace, "twin-a") is not None
