@@ -20,8 +20,10 @@ from plnt.errors import SourceUnavailable
 
 logger = logging.getLogger(__name__)
 
-BUFFER_BYTES = 1 << 20
-"""Best receive buffer: 256 KiB gives two thirds of the rate, 4 MiB half of it (falls out of the cache)."""
+BUFFER_BYTES = 512 << 10
+"""Receive buffer, in bytes: received, written and hashed while it is in the second cache. Where that has 2 MiB, 1 MiB
+costs 8 % more CPU and 256 KiB 5 %; 4 MiB halves the rate.
+"""
 NOTE_BYTES, NOTE_SECONDS = 1 << 20, 1.0
 """How much of a part may be lost to kill -9."""
 MAX_FAULTS = 6

@@ -15,7 +15,7 @@ from plnt.errors import DigestMismatch, SourceUnavailable
 from plnt.model.pull_plan import PullPlan, TreeFile, pin_key
 from plnt.model.weight_files import MAX_POINTER_BYTES, check_first_bytes, check_safetensors, count_header_bytes
 
-BUFFER_BYTES = 1 << 20
+BUFFER_BYTES = 512 << 10
 
 
 class Hasher:

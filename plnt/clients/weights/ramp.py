@@ -8,9 +8,11 @@ FIRST = 4
 """Connections to begin with: one for each file in flight."""
 WINDOW_BYTES = 16 << 20
 """Bytes per connection after which the rate is judged."""
+WARM_BYTES = 4 << 20
+"""Bytes per connection before anything is judged."""
 WINDOW_SECONDS = 2.0
 """Longest time until then."""
-GAIN = 1.1
+GAIN = 1.25
 """Growth of the rate that is worth twice the connections."""
 RETRY_SECONDS = 10.0
 """Time after which more are tried again where they gave nothing."""
@@ -25,10 +27,15 @@ class Ramp:
         self._limit = limit
         self._before: tuple[int, float] | None = None
         self._next_try = now
-        self._began, self._seen = now, 0
+        self._began, self._seen = now, -1
 
     def look(self, moved: int, now: float) -> int:
         """Give the connections to use from ``now`` on, when ``moved`` bytes have come in all."""
+        if self._seen < 0:
+            # Connections begin slowly: what comes first says nothing.
+            if moved >= WARM_BYTES * self.width or now - self._began >= WINDOW_SECONDS:
+                self._began, self._seen = now, moved
+            return self.width
         elapsed, came = now - self._began, moved - self._seen
         if came < WINDOW_BYTES * self.width and elapsed < WINDOW_SECONDS:
             return self.width

@@ -4,6 +4,7 @@ import threading
 import time
 
 _MAX_BURST_SECONDS = 0.25
+_MAX_CHUNK = 1 << 20
 
 
 class Throttle:
@@ -17,7 +18,7 @@ class Throttle:
     @property
     def chunk(self) -> int:
         """Most bytes to ask for at once so that the flow stays even."""
-        return 1 << 20 if self.rate is None else max(1 << 12, min(1 << 20, self.rate // 8))
+        return _MAX_CHUNK if self.rate is None else max(1 << 12, min(_MAX_CHUNK, self.rate // 8))
 
     @property
     def receive_bytes(self) -> int | None:
