@@ -1,5 +1,6 @@
-"""Every runtime from its chart to an answer under the model's name, and fp8 that is really asked of the engine."""
+"""Every runtime from its chart to an answer under the model's name, each with weights in another format."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -16,11 +17,9 @@ from tests.e2e.place import Place
 from tests.e2e.scenario import FULL_PASS, Scenario, Traffic
 
 MODEL = "test/model"
-QUANTIZE = {
-    "vllm": ["--quantization", "fp8_per_tensor"],
-    "sglang": ["--quantization", "fp8"],
-    "tgi": ["--quantize", "fp8"],
-}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
+LONGEST = "tgi" + ".x" * 125
+"""A name of 253 characters, with dots."""
 
 
 async def read_arguments(scenario: Scenario) -> list[str]:
@@ -33,29 +32,69 @@ async def read_arguments(scenario: Scenario) -> list[str]:
     return arguments
 
 
-@pytest.mark.parametrize(("runtime", "quantization"), [("sglang", "fp8"), ("tgi", "fp8"), ("trt-llm", "fp16")])
-async def test_runtime_serves_under_the_models_name(
-    place: Place, models: Models, runtime: str, quantization: str
+@pytest.mark.parametrize(
+    ("name", "runtime", "quantization", "stored", "flags"),
+    [
+        pytest.param("vllm.1", "vllm", "fp8", None, ["--quantization", "fp8_per_tensor"], id="vllm"),
+        pytest.param("3-sglang", "sglang", "gptq-4bit", GPTQ, [], id="sglang"),
+        pytest.param("tgi.1", "tgi", "fp8", None, ["--quantize", "fp8"], id="tgi"),
+        pytest.param("trt-llm-" + "x" * 60, "trt-llm", "fp16", None, [], id="trt-llm"),
+    ],
+)
+async def test_runtime_serves_under_the_models_name_whatever_the_workflow_run_is_called(
+    place: Place,
+    models: Models,
+    name: str,
+    runtime: str,
+    quantization: str,
+    stored: dict[str, Any] | None,
+    flags: list[str],
 ) -> None:
-    scenario = Scenario(place, f"{runtime}.1")
-    changes: dict[str, Any] = {"runtime": runtime, "model": {"quantization": quantization}}
+    scenario = Scenario(place, name)
+    uri = await models.uri(quantization if stored else "good", quantization=stored)
     async with scenario.recorded():
-        await scenario.apply(await models.uri("good"), **changes)
+        await scenario.apply(uri, runtime=runtime, model={"quantization": quantization})
         status = await scenario.wait_phase(Phase.READY, 1)
     assert scenario.phases(1) == FULL_PASS
     arguments = await read_arguments(scenario)
-    assert arguments[-2:] == QUANTIZE.get(runtime, arguments[-2:])
+    assert arguments[len(arguments) - len(flags) :] == flags
+    assert any("quant" in argument for argument in arguments) is bool(flags)
     traffic = Traffic(place.sandbox.site.envoy, status["endpoint"], MODEL)
     async with aiohttp.ClientSession() as session:
         answer = await traffic.send(session)
     assert answer.fault == ""
+    (release,) = await scenario.releases()
+    code, said = await run_helm_test(place, release)
+    assert code == 0, said
+    assert "Phase:          Succeeded" in said
 
 
-async def test_fp8_of_an_unquantized_checkpoint_is_made_by_the_engine(place: Place, models: Models) -> None:
+async def test_helm_test_of_a_release_that_does_not_answer_fails(place: Place, models: Models) -> None:
     scenario = Scenario(place)
-    await scenario.apply(await models.uri("good"), model={"quantization": "fp8"})
+    await scenario.apply(await models.uri("good"))
     await scenario.wait_phase(Phase.READY, 1)
-    assert (await read_arguments(scenario))[-2:] == QUANTIZE["vllm"]
+    (release,) = await scenario.releases()
+    await scenario.kubectl("scale", f"deployment/{release}", "--replicas=0")
+    await scenario.wait_for(
+        lambda: scenario.kubectl("get", "pods", "-l", f"app.kubernetes.io/instance={release}", "-o", "name"),
+        lambda found: not found,
+        "end of the last pod",
+    )
+    code, said = await run_helm_test(place, release)
+    assert code != 0, said
+    assert f"{release}-test" in said
+    assert "Phase:          Failed" in said
+
+
+async def run_helm_test(place: Place, release: str) -> tuple[int, str]:
+    """Run the test of a release's chart as a person does; gives helm's exit code and what it said."""
+    process = await asyncio.create_subprocess_exec(
+        str(place.sandbox.programs.helm), "test", release, "--namespace", place.namespace, "--timeout", "60s",
+        env=place.sandbox.environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    said, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, said.decode()
 
 
 @pytest.mark.parametrize(
@@ -79,7 +118,7 @@ async def test_what_trt_llm_cannot_load_is_refused_before_anything_is_pulled(
 
 
 async def test_given_up_runtime_is_said_in_a_condition_and_an_event(place: Place, models: Models) -> None:
-    scenario = Scenario(place)
+    scenario = Scenario(place, LONGEST)
     await scenario.apply(await models.uri("good"), runtime="tgi", resources={"gpuClass": "plnt.test/none"})
     status = await scenario.wait_phase(Phase.FAILED, 1, seconds=60)
     said = next(one for one in status["conditions"] if one["type"] == "RuntimeDeprecated")
