@@ -45,6 +45,15 @@ async def test_first_rollout_goes_through_every_phase_to_ready(rollouts: Rollout
     assert "watch-canary" not in world.calls
 
 
+async def test_run_with_the_longest_name_is_rolled_out_under_a_short_one(rollouts: Rollouts) -> None:
+    name = "long" + ".x" * 124 + "y"
+    assert len(name) == 253
+    ended = await rollouts.roll_out(name)
+    (request,) = rollouts.world(name).taken["install-release"]
+    assert (ended.last.phase, request.ref.name) == (Phase.READY, name)
+    assert len(request.release) <= 53
+
+
 async def test_first_rollout_stays_small_and_tells_what_it_does(rollouts: Rollouts) -> None:
     ended = await rollouts.roll_out("small")
     assert await rollouts.count_events("small") <= 150
