@@ -3,8 +3,10 @@
 import asyncio
 import os
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import aiohttp
 import pytest
 
 from plnt.sandbox.component import clean_environment
+from plnt.sandbox.pki import Authority
 from plnt.sandbox.product import PRODUCT
 from plnt.sandbox.programs import Programs
 from plnt.sandbox.running import Sandbox, running_sandbox
@@ -105,6 +108,71 @@ async def test_service_becomes_healthy_by_its_command_and_ends_at_sigterm(
         if process.returncode is None:
             process.kill()
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        *((name, "KUBECONFIG") for name in ("bridge", "gpu")),
+        *((name, "TEMPORAL_TLS_SERVER_CA_CERT_PATH") for name in ("bridge", "control", "smoke")),
+    ],
+)
+async def test_file_that_a_variable_names_and_that_is_not_there_ends_a_process_with_one_message(
+    servers: Sandbox, tmp_path: Path, name: str, variable: str
+) -> None:
+    command, env, _ = describe(name, servers, tmp_path)
+    process = await start(command, {**env, variable: str(tmp_path / "absent")}, tmp_path)
+    said, _ = await process.communicate()
+    *_, heading, fault = said.decode().splitlines()
+    assert (process.returncode, heading) == (2, "wrong settings:")
+    assert fault.startswith(variable.partition("_")[0])
+    assert "absent" in fault
+
+
+async def test_temporal_is_reached_with_a_client_certificate_by_the_variables_of_its_cli(
+    servers: Sandbox, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path / "pki")
+    server, (certificate, key) = authority.issue("server", "temporal"), authority.issue("client", "plnt")
+    inside = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.certificate))
+    inside.load_cert_chain(*server)
+    inside.verify_mode = ssl.CERT_REQUIRED
+    inside.set_alpn_protocols(["h2"])
+    command, env, _ = describe("register", servers, tmp_path)
+    async with forwarding(servers.site.temporal, inside) as address:
+        tls = {
+            "TEMPORAL_ADDRESS": address,
+            "TEMPORAL_TLS_SERVER_CA_CERT_PATH": str(authority.certificate),
+            "TEMPORAL_TLS_CLIENT_CERT_DATA": certificate.read_text(),
+            "TEMPORAL_TLS_CLIENT_KEY_DATA": key.read_text(),
+        }
+        process = await start(command, {**env, **tls}, tmp_path)
+        said, _ = await process.communicate()
+    assert (process.returncode, said.decode().strip()) == (0, "all search attributes are registered")
+
+
+@asynccontextmanager
+async def forwarding(target: str, inside: ssl.SSLContext) -> AsyncIterator[str]:
+    """Take TLS off connections to a port of the test's own and pass them on; gives its address."""
+    host, port = target.split(":")
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        onward_reader, onward_writer = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(copy(reader, onward_writer), copy(onward_reader, writer))
+
+    server = await asyncio.start_server(pass_on, "127.0.0.1", 0, ssl=inside)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        await server.wait_closed()
 
 
 @pytest.mark.parametrize("name", PRODUCT)

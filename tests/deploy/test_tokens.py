@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from plnt.clients import kube
+from plnt.clients.helm import open_helm
 from plnt.clients.kube import PODS, Kube, Resource
-from plnt.errors import AccessDenied
+from plnt.errors import AccessDenied, ApiUnavailable
 from plnt.resources import platform_chart
 from plnt.sandbox.cluster import SERVICE_ACCOUNTS, create_namespace, open_kube
 from plnt.sandbox.kubelet.projected import fill_projected
@@ -43,18 +44,26 @@ def write_kubeconfig(folder: Path, sandbox: Sandbox) -> Path:
     return path
 
 
-async def test_client_goes_on_with_the_renewed_token_when_the_old_one_has_ended(
+async def test_client_and_helm_go_on_with_the_renewed_token_when_the_old_one_has_ended(
     control_plane: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_kube(control_plane.kubeconfig) as admin:
         await create_namespace(admin, SPACE)
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "walker"}}
         await admin.create(SERVICE_ACCOUNTS, SPACE, account)
+        for right in (
+            "role --verb=list --resource=configmaps",
+            f"rolebinding --role=helm --serviceaccount={SPACE}:walker",
+        ):
+            kind, *options = right.split()
+            await control_plane.kubectl("-n", SPACE, "create", kind, "helm", *options)
         first, second = await make_pod(admin, "first"), await make_pod(admin, "second")
         await fill_projected(admin, first, VOLUME, tmp_path)
         monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path, control_plane)))
+        helm = await open_helm(str(control_plane.programs.helm))
         async with kube.connect() as keeper, kube.connect() as probe:
             assert await whoami(keeper) == f"system:serviceaccount:{SPACE}:walker"
+            await helm.uninstall("absent", SPACE)
             await admin.delete(PODS, SPACE, "first", grace=0)
 
             async def is_refused() -> bool:
@@ -65,5 +74,8 @@ async def test_client_goes_on_with_the_renewed_token_when_the_old_one_has_ended(
                 return False
 
             await wait_until(is_refused, FORGET_SECONDS)
+            with pytest.raises(ApiUnavailable, match="credentials"):
+                await helm.uninstall("absent", SPACE)
             await fill_projected(admin, second, VOLUME, tmp_path)
             assert await whoami(keeper) == f"system:serviceaccount:{SPACE}:walker"
+            await helm.uninstall("absent", SPACE)
