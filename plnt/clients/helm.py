@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ OPERATION_TIMEOUT = "60s"
 STOP_SECONDS = 10.0
 """Time from SIGTERM to SIGKILL; helm needs 0.02 s to write down that it was cancelled."""
 MAX_ERROR_CHARS = 600
+FORBIDDEN_SECONDS, FORBIDDEN_PAUSE_SECONDS = 20.0, 1.0
+"""How long a command without a role is repeated: an API server that starts refuses everybody for a moment."""
 
 _UNSTOPPABLE = frozenset({"rollback", "uninstall"})
 """Commands that die at SIGTERM without a word and leave the release locked."""
@@ -100,11 +103,22 @@ class _Cancellable(Command):  # type: ignore[misc]
         return self._version
 
     async def run(self, command: list[Any], input: bytes | None = None) -> bytes:  # noqa: A002
-        """Run helm to its end; on cancel stop it first, so that nothing is left at work.
+        """Run helm to its end, again where a server that has just started refuses it before it has read any role.
 
         Raises:
             Error: pyhelm3's error of helm's exit.
         """
+        patience = time.monotonic() + FORBIDDEN_SECONDS
+        while True:
+            try:
+                return await self._run_once(command, input)
+            except Error as error:
+                if not _lacks_role(error.stderr) or time.monotonic() > patience:
+                    raise
+            await asyncio.sleep(FORBIDDEN_PAUSE_SECONDS)
+
+    async def _run_once(self, command: list[Any], text: bytes | None) -> bytes:
+        """Run helm; on cancel stop it first, so that nothing is left at work."""
         arguments = [str(part) for part in command]
         if arguments[0] == "upgrade" and self._labels:
             arguments += ["--labels", ",".join(f"{key}={value}" for key, value in self._labels.items())]
@@ -113,12 +127,12 @@ class _Cancellable(Command):  # type: ignore[misc]
             STORAGE,
             self._executable,
             *arguments,
-            stdin=asyncio.subprocess.DEVNULL if input is None else asyncio.subprocess.PIPE,
+            stdin=asyncio.subprocess.DEVNULL if text is None else asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
-        talk = asyncio.create_task(process.communicate(None if input is None else join_surrogates(input)))
+        talk = asyncio.create_task(process.communicate(None if text is None else join_surrogates(text)))
         try:
             stdout, stderr = await asyncio.shield(talk)
         except asyncio.CancelledError:
@@ -212,6 +226,11 @@ async def open_helm(executable: str = "helm") -> Helm:
         return Helm(path, semver.Version.parse(said.decode().strip().removeprefix("v")))
     except ValueError as error:
         raise SettingsInvalid(f"{path}: {said!r} is no version; put a released helm on PATH") from error
+
+
+def _lacks_role(stderr: bytes) -> bool:
+    """Tell a refusal for want of a role from one by a quota or an admission webhook."""
+    return b" is forbidden: User " in stderr and b" cannot " in stderr
 
 
 def join_surrogates(text: bytes) -> bytes:

@@ -34,6 +34,8 @@ RELOAD_SECONDS = 5.0
 
 FORBIDDEN_SECONDS, FORBIDDEN_PAUSE_SECONDS = 5.0, 0.5
 """How long a request without a role is repeated: an API server that starts refuses everybody for a moment."""
+STARTING_SECONDS = 120.0
+"""How long it is repeated while the server says that it is not ready: on a busy machine its start takes a minute."""
 
 Opener = Callable[[], Awaitable[client.ApiClient]]
 
@@ -236,16 +238,31 @@ class Kube:
         content_type: str = "application/json",
     ) -> aiohttp.ClientResponse:
         """Send a request, again where a server that has just started refuses it before it has read any role."""
-        patience = time.monotonic() + FORBIDDEN_SECONDS
+        began = time.monotonic()
         while True:
             response = await self._send(method, path, limits, body, query, content_type)
             if response.status < 400:
                 return response
             text = await response.text()
             response.release()
-            if response.status != 403 or not _lacks_role(text) or time.monotonic() > patience:
+            if (
+                response.status != 403
+                or not _lacks_role(text)
+                or await self._is_meant(time.monotonic() - began, limits)
+            ):
                 raise _refusal(response.status, f"{method} {path}", text, response.headers.get("Retry-After"))
             await asyncio.sleep(FORBIDDEN_PAUSE_SECONDS)
+
+    async def _is_meant(self, seconds: float, limits: aiohttp.ClientTimeout) -> bool:
+        """Tell whether a refusal that has lasted for ``seconds`` is the server's last word.
+
+        A server that has not read its roles yet refuses to say so, too.
+        """
+        if seconds <= FORBIDDEN_SECONDS:
+            return False
+        response = await self._send("GET", "/readyz", limits, None, None, "application/json")
+        response.release()
+        return response.status < 400 or seconds > STARTING_SECONDS
 
     async def _send(
         self,

@@ -124,6 +124,24 @@ async def test_install_labels_the_release_and_neither_waits_nor_undoes(make_helm
     assert "HELM_DRIVER=configmap" in (tmp_path / "environment").read_text().splitlines()
 
 
+FORBIDDEN = """echo 'Error: configmaps is forbidden: User "u" cannot list resource "configmaps"' >&2; exit 1"""
+
+
+async def test_server_that_has_just_started_and_knows_no_roles_yet_is_asked_again(
+    make_helm: MakeHelm, tmp_path: Path
+) -> None:
+    helm = await open_helm(str(make_helm(f"[ -e asked ] && exit 0; touch asked; {FORBIDDEN}")))
+    await helm.roll_back("m-1", "ns", 1)
+    assert (tmp_path / "asked").exists()
+
+
+async def test_role_that_stays_missing_is_told(make_helm: MakeHelm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plnt.clients.helm.FORBIDDEN_SECONDS", 0.0)
+    helm = await open_helm(str(make_helm(FORBIDDEN)))
+    with pytest.raises(AccessDenied, match="cannot list resource"):
+        await helm.roll_back("m-1", "ns", 1)
+
+
 async def test_missing_helm_is_named() -> None:
     with pytest.raises(SettingsInvalid, match="not found on PATH; the deploy pool needs Helm 4"):
         await open_helm("no-such-helm")

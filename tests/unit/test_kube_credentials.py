@@ -19,6 +19,7 @@ class Gate:
         self.token = "first"
         self.forbidden = 0
         """Requests that are refused for want of a role, as by a server that has just started."""
+        self.ready = True
         self.refused = 0
         self.url = ""
 
@@ -26,6 +27,8 @@ class Gate:
         if request.headers.get("Authorization") != f"Bearer {self.token}":
             self.refused += 1
             return web.json_response({"message": "Unauthorized"}, status=401)
+        if request.path == "/readyz" and self.ready:
+            return web.Response(text="ok")
         if self.forbidden > 0:
             self.forbidden -= 1
             said = 'workflowruns.plnt.work is forbidden: User "plnt-bridge" cannot list resource "workflowruns"'
@@ -102,3 +105,13 @@ async def test_missing_role_is_told_after_a_moment(
     async with kube.connect() as api:
         with pytest.raises(AccessDenied, match="cannot list resource"):
             await api.list(WORKFLOW_RUNS)
+
+
+async def test_missing_role_is_not_told_while_the_server_says_that_it_is_starting(
+    gate: Gate, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kube, "FORBIDDEN_SECONDS", 0.0)
+    gate.ready, gate.forbidden = False, 6
+    async with kube.connect() as api:
+        _, version = await api.list(WORKFLOW_RUNS)
+    assert (version, gate.forbidden) == ("7", 0)
