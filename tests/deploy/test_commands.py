@@ -60,6 +60,18 @@ async def start(command: list[str], env: Mapping[str, str], folder: Path) -> asy
     )
 
 
+async def run(command: list[str], env: Mapping[str, str], folder: Path) -> tuple[int | None, list[str]]:
+    """Run a command that is to end by itself; gives its exit status and what it said, line by line."""
+    process = await start(command, env, folder)
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return process.returncode, said.decode().splitlines()
+
+
 def describe(name: str, sandbox: Sandbox, folder: Path) -> tuple[list[str], dict[str, str], int]:
     """Give a service's command and environment, less what only a container has, and its health port."""
     service: dict[str, Any] = load_compose(FILLED)["services"][name]
@@ -80,9 +92,7 @@ def describe(name: str, sandbox: Sandbox, folder: Path) -> tuple[list[str], dict
 
 async def test_register_command_ends_well_when_it_runs_again(servers: Sandbox, tmp_path: Path) -> None:
     command, env, _ = describe("register", servers, tmp_path)
-    process = await start(command, env, tmp_path)
-    said, _ = await process.communicate()
-    assert (process.returncode, said.decode().strip()) == (0, "all search attributes are registered")
+    assert await run(command, env, tmp_path) == (0, ["all search attributes are registered"])
 
 
 @pytest.mark.parametrize("name", PRODUCT)
@@ -121,10 +131,8 @@ async def test_file_that_a_variable_names_and_that_is_not_there_ends_a_process_w
     servers: Sandbox, tmp_path: Path, name: str, variable: str
 ) -> None:
     command, env, _ = describe(name, servers, tmp_path)
-    process = await start(command, {**env, variable: str(tmp_path / "absent")}, tmp_path)
-    said, _ = await process.communicate()
-    *_, heading, fault = said.decode().splitlines()
-    assert (process.returncode, heading) == (2, "wrong settings:")
+    status, (*_, heading, fault) = await run(command, {**env, variable: str(tmp_path / "absent")}, tmp_path)
+    assert (status, heading) == (2, "wrong settings:")
     assert fault.startswith(variable.partition("_")[0])
     assert "absent" in fault
 
@@ -146,9 +154,8 @@ async def test_temporal_is_reached_with_a_client_certificate_by_the_variables_of
             "TEMPORAL_TLS_CLIENT_CERT_DATA": certificate.read_text(),
             "TEMPORAL_TLS_CLIENT_KEY_DATA": key.read_text(),
         }
-        process = await start(command, {**env, **tls}, tmp_path)
-        said, _ = await process.communicate()
-    assert (process.returncode, said.decode().strip()) == (0, "all search attributes are registered")
+        said = await run(command, {**env, **tls}, tmp_path)
+    assert said == (0, ["all search attributes are registered"])
 
 
 @asynccontextmanager
@@ -178,8 +185,7 @@ async def forwarding(target: str, inside: ssl.SSLContext) -> AsyncIterator[str]:
 @pytest.mark.parametrize("name", PRODUCT)
 async def test_wrong_settings_end_a_process_with_one_message_that_names_them_all(tmp_path: Path, name: str) -> None:
     command = load_compose(FILLED)["services"][name]["command"]
-    process = await start(command, {**WRONG[name], "TEMPORAL_ADDRESS": "127.0.0.1:1"}, tmp_path)
-    said, _ = await process.communicate()
-    assert process.returncode == 2
+    status, said = await run(command, {**WRONG[name], "TEMPORAL_ADDRESS": "127.0.0.1:1"}, tmp_path)
+    assert status == 2
     for setting in WRONG[name]:
-        assert setting in said.decode()
+        assert setting in "\n".join(said)

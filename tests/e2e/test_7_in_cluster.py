@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -13,17 +14,19 @@ from plnt.clients.kube import CLAIMS, DEPLOYMENTS, PODS, Kube
 from plnt.model.status import Phase
 from plnt.resources import platform_chart
 from plnt.sandbox import backing
-from plnt.sandbox.cluster import create_namespace, open_kube
+from plnt.sandbox.cluster import open_kube
 from plnt.sandbox.kubelet.volumes import WEIGHTS_SERVER
 from plnt.sandbox.product import POLICY, POOLS, PRODUCT
 from plnt.sandbox.programs import Programs
 from plnt.sandbox.running import Sandbox, running_sandbox
 from plnt.sandbox.waiting import wait_until
+from tests.docs.shown import ROOT, pick, type_command
 from tests.e2e.models import Models
 from tests.e2e.place import Place, make_place
 from tests.e2e.scenario import FULL_PASS, Scenario, Traffic
 
 SYSTEM = "plnt-system"
+PAGE = "docs/installation.md"
 SERVERS = (
     *("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
     *("temporal", "s3", "istiod", "envoy", "mesh", "kubelet"),
@@ -39,6 +42,12 @@ class Platform:
 
     sandbox: Sandbox
     tenant: Place
+    folder: Path
+    """Where its administrator types: a checkout, and ``my-values.yaml``."""
+
+    async def type(self, start: str) -> str:
+        """Type the command of the installation's page that begins like this, word for word."""
+        return await type_command(pick(PAGE, start), {}, self.sandbox.environment, self.folder)
 
     async def helm(self, *arguments: str, values: dict[str, Any] | None = None) -> str:
         """Run the real helm as the administrator in plnt's namespace."""
@@ -95,24 +104,29 @@ async def bare_sandbox(tmp_path_factory: pytest.TempPathFactory, programs: Progr
 
 
 @pytest.fixture(scope="module")
-async def platform(bare_sandbox: Sandbox) -> AsyncIterator[Platform]:
-    """plnt, installed where only restricted pods are admitted."""
+async def platform(bare_sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Platform]:
+    """plnt, installed by the commands that the documents show, where only restricted pods are admitted."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("crds", "deploy"):
+        (folder / name).symlink_to(ROOT / name)
     async with open_kube(bare_sandbox.kubeconfig) as kube:
-        await create_namespace(kube, SYSTEM, {"pod-security.kubernetes.io/enforce": "restricted"})
+        made = Platform(bare_sandbox, await make_place(bare_sandbox, kube, "tenant"), folder)
+        (folder / "my-values.yaml").write_text(json.dumps(made.values()))
+        for command in ("kubectl apply --server-side", "kubectl create namespace", "kubectl label namespace"):
+            await made.type(command)
         await bare_sandbox.kubectl(
             *("-n", SYSTEM, "create", "secret", "generic", "s3"),
             f"--from-literal=AWS_ACCESS_KEY_ID={backing.S3_ACCESS_KEY}",
             f"--from-literal=AWS_SECRET_ACCESS_KEY={backing.S3_SECRET_KEY}",
         )
-        made = Platform(bare_sandbox, await make_place(bare_sandbox, kube, "tenant"))
-        notes = await made.helm("install", "plnt", str(platform_chart()), values=made.values())
+        notes = await made.type("helm install")
         assert "stay as they are" in notes
         await made.wait_rolled_out()
         yield made
 
 
 async def test_installed_platform_passes_its_own_test(platform: Platform) -> None:
-    assert "Succeeded" in await platform.helm("test", "plnt")
+    assert "Succeeded" in await platform.type("helm test")
 
 
 async def test_every_process_runs_as_its_own_account_and_mounts_a_token_only_where_it_needs_one(
@@ -146,6 +160,18 @@ async def test_run_is_ready_under_the_accounts_rights_and_an_upgrade_in_its_midd
     await _check_answers(platform.sandbox, status["endpoint"])
 
 
+async def test_janitor_needs_no_right_beyond_the_listed_namespace(platform: Platform) -> None:
+    client = await platform.sandbox.connect_temporal()
+    done = "WorkflowType = 'Janitor' AND ExecutionStatus = 'Completed'"
+    before = (await client.count_workflows(done)).count
+    await type_command(pick("docs/operations.md", "temporal schedule trigger"), {}, platform.sandbox.environment)
+
+    async def is_done() -> bool:
+        return (await client.count_workflows(done)).count > before
+
+    await wait_until(is_done, 60)
+
+
 async def _check_answers(sandbox: Sandbox, endpoint: str) -> None:
     traffic = Traffic(sandbox.site.envoy, endpoint)
     async with aiohttp.ClientSession() as session:
@@ -155,7 +181,7 @@ async def _check_answers(sandbox: Sandbox, endpoint: str) -> None:
 async def test_uninstalling_the_platform_leaves_runs_and_serving_releases_alone(platform: Platform) -> None:
     scenario = Scenario(platform.tenant)
     releases = await scenario.releases()
-    await platform.helm("uninstall", "plnt")
+    await platform.type("helm uninstall")
     await _wait_no_pods(platform.tenant.kube)
     status = await scenario.status()
     assert status["phase"] == "Ready"
@@ -177,5 +203,5 @@ async def test_platform_installed_again_takes_up_the_runs_that_it_finds(platform
     scenario = Scenario(platform.tenant)
     await platform.helm("install", "plnt", str(platform_chart()), values=platform.values())
     await platform.wait_rolled_out()
-    await scenario.kubectl("delete", "workflowrun", scenario.name, "--timeout=90s")
+    await platform.type("kubectl delete workflowruns --all")
     assert await scenario.releases() == set()
