@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ class Platform:
         command += [] if values is None else ["--values", "-"]
         process = await asyncio.create_subprocess_exec(
             *command,
-            env=self.sandbox.environment,
+            env={**os.environ, **self.sandbox.environment},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
