@@ -117,7 +117,11 @@ def test_extended_header_of_any_length_is_not_taken_into_memory() -> None:
         read_archive(header.tobuf(tarfile.GNU_FORMAT))
 
 
-@pytest.mark.parametrize("data", [b"x" * 2048, b"\x1f\x8b" + b"x" * 2048, gzip.compress(b"y" * 2048)])
+@pytest.mark.parametrize(
+    "data",
+    [b"x" * 2048, b"\x1f\x8b" + b"x" * 2048, gzip.compress(b"y" * 2048)],
+    ids=["letters", "broken gzip", "gzip of letters"],
+)
 def test_what_is_no_archive_is_refused(data: bytes) -> None:
     with pytest.raises(ArchiveFault):
         read_archive(data, "tar+gzip")
