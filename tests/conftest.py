@@ -5,10 +5,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from plnt.sandbox import build
 from plnt.sandbox.programs import Programs, find_programs
 from plnt.sandbox.running import Sandbox, running_sandbox
+
+# An example may take as long as a busy machine needs; the test as a whole has its time limit.
+settings.register_profile("plnt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("plnt")
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
