@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plnt.clients.weights import journal as journal_module
+from plnt.clients.weights import partial as partial_module
 from plnt.clients.weights.journal import Journal
 from plnt.clients.weights.partial import Partial
 from plnt.clients.weights.ranges import Ranges
@@ -51,6 +52,32 @@ def test_partial_without_its_data_starts_from_nothing(tmp_path: Path) -> None:
     (tmp_path / "key.data").unlink()
     again = Partial(tmp_path, "key", 100)
     assert again.gaps() == [(0, 100)]
+    again.close()
+
+
+def test_note_that_comes_after_a_partial_was_forgotten_leaves_no_file(tmp_path: Path) -> None:
+    partial = Partial(tmp_path, "key", 100)
+    partial.note(0, 50)
+    partial.forget()
+    partial.note(50, 60)
+    assert not list(tmp_path.iterdir())
+    partial.close()
+
+
+def test_bytes_brought_to_the_volume_outlive_a_restart_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partial_module, "SYNC_BYTES", 40)
+    partial = Partial(tmp_path, "key", 100)
+    partial.note(0, 50)
+    partial.write_back()
+    partial.note(50, 60)
+    partial.write_back()
+    partial.close()
+    (tmp_path / "boot").write_text("another-boot\n")
+    monkeypatch.setattr(journal_module, "_BOOT_ID", tmp_path / "boot")
+    again = Partial(tmp_path, "key", 100)
+    assert again.gaps() == [(50, 100)]
     again.close()
 
 

@@ -35,6 +35,7 @@ class Journal:
         self._boot = read_boot_id()
         self._lock = threading.Lock()
         self._fd = -1
+        self._retired = False
 
     def read(self) -> Ranges:
         """Give the ranges that can be trusted."""
@@ -65,6 +66,8 @@ class Journal:
         # A line of its own first: what a crash cut off before must not swallow this record.
         line = b"\n%08x %s\n" % (zlib.crc32(text), text)
         with self._lock:
+            if self._retired:
+                return
             if self._fd < 0:
                 self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.write(self._fd, line)
@@ -77,6 +80,12 @@ class Journal:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
+
+    def retire(self) -> None:
+        """Forget everything; what a thread still says is not recorded."""
+        with self._lock:
+            self._retired = True
+        self.remove()
 
     def remove(self) -> None:
         """Forget everything."""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from plnt.clients.weights.board import Board
 from plnt.clients.weights.budget import Budget
@@ -25,6 +26,8 @@ HASHERS = 4
 """As many as files in flight, whatever the cores: one that waits for the volume must not hold the others."""
 LOOK_SECONDS = 0.05
 """Time between two looks at the rate, in seconds."""
+WRITE_SECONDS = 0.1
+"""Time between two looks at what is to be written to the volume, in seconds."""
 JOIN_SECONDS = 1.5
 """Longest wait for threads after a stop, in seconds."""
 
@@ -63,7 +66,8 @@ class Mover:
             self.stop()
         for job in jobs:
             board.offer_to_hash(job)
-        threads = _start([*(fetcher.run for fetcher in fetchers), *(hasher.run for hasher in hashers)])
+        writer = partial(write_back, board, jobs)
+        threads = _start([*(fetcher.run for fetcher in fetchers), *(hasher.run for hasher in hashers), writer])
         while not board.stop.wait(LOOK_SECONDS):
             board.widen(ramp.look(self.meter.moved, time.monotonic()))
         self._end(threads, jobs)
@@ -94,8 +98,18 @@ class Mover:
             thread.join(max(0.0, deadline - time.monotonic()))
         # A thread that still hangs in a name look-up must not find its descriptor given to another file.
         if not any(thread.is_alive() for thread in threads):
-            for partial in [partial for job in jobs for partial in [job.partial, *job.retired]]:
-                partial.close()
+            for one in [one for job in jobs for one in (job.partial, *job.retired)]:
+                one.close()
+
+
+def write_back(board: Board, jobs: Sequence[Job]) -> None:
+    """Bring what comes to the volume until the move is over: the body of a thread, so that none that receives waits."""
+    try:
+        while not board.stop.wait(WRITE_SECONDS):
+            for job in jobs:
+                job.partial.write_back()
+    except BaseException as error:  # noqa: BLE001 - carried to the thread that waits for the pull
+        board.fail(error)
 
 
 def _start(bodies: Sequence[Callable[[], None]]) -> list[threading.Thread]:

@@ -87,18 +87,31 @@ class Partial:
             self._ranges.add(first, end)
             self._unsynced += end - first
             self._unwritten += end - first
-            synced = Ranges(self._ranges) if self._unsynced >= SYNC_BYTES else None
-            if synced is not None:
-                self._unsynced = 0
-            starts = self._unwritten >= WRITEBACK_BYTES
-            if starts:
-                self._unwritten = 0
+
+    def write_back(self) -> None:
+        """Bring what was written to the volume, some at a time; for one thread, which waits for it in place of others.
+
+        Raises:
+            OSError: the volume is full or failed.
+        """
+        starts, synced = self._count_due()
         if starts and _start_writeback is not None:
             whole = ctypes.c_int64(0)
             _start_writeback(self.fd, whole, whole, ctypes.c_uint(_SYNC_FILE_RANGE_WRITE))
         if synced is not None:
             os.fdatasync(self.fd)
             self._journal.note_synced(synced)
+
+    def _count_due(self) -> tuple[bool, Ranges | None]:
+        with self._lock:
+            starts = self._unwritten >= WRITEBACK_BYTES
+            if starts:
+                self._unwritten = 0
+            # A file that is whole is synced when it is kept.
+            if self._unsynced < SYNC_BYTES or self._ranges.total == self.size:
+                return starts, None
+            self._unsynced = 0
+            return starts, Ranges(self._ranges)
 
     def close(self) -> None:
         """Close both files and keep them."""
@@ -108,4 +121,4 @@ class Partial:
     def forget(self) -> None:
         """Remove both names; the data lives on under another name if it was linked there."""
         self.path.unlink(missing_ok=True)
-        self._journal.remove()
+        self._journal.retire()
