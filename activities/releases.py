@@ -157,13 +157,24 @@ class Releases:
                     return recovery.action
 
     async def _delete_orphans(self, request: ReleaseRequest) -> None:
-        """Delete objects of the release that have no Helm record any more."""
-        for resource in (DEPLOYMENTS, SERVICES, BUDGETS, CONFIG_MAPS):
+        """Delete objects of the release that have no Helm record, or no Deployment, any more.
+
+        The cluster's garbage collector misses a ReplicaSet at times when the API server was restarted meanwhile.
+        """
+        for resource in (DEPLOYMENTS, REPLICA_SETS, SERVICES, BUDGETS, CONFIG_MAPS):
             found, _ = await self.kube.list(resource, request.ref.namespace, labels=_own(request))
             for one in found:
                 if one["metadata"].get("deletionTimestamp") is None:
                     await check_current_run()
-                    await self.kube.delete_seen(resource, one)
+                    await self._delete_orphan(resource, one)
+
+    async def _delete_orphan(self, resource: Resource, seen: Object) -> None:
+        if resource is REPLICA_SETS:
+            # Its controller writes its status all the time, so only its uid is a precondition.
+            meta = seen["metadata"]
+            await self.kube.delete(resource, meta["namespace"], meta["name"], uid=meta["uid"])
+        else:
+            await self.kube.delete_seen(resource, seen)
 
     async def _await_gone(self, request: ReleaseRequest) -> None:
         said = ""

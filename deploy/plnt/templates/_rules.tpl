@@ -41,7 +41,7 @@ deploy:
     verbs: [patch]
   - apiGroups: [apps]
     resources: [replicasets]
-    verbs: [list]
+    verbs: [list, delete]
   - apiGroups: [policy]
     resources: [poddisruptionbudgets]
     verbs: [get, list, create, patch, delete]
