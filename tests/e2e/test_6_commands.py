@@ -3,8 +3,10 @@
 import asyncio
 import json
 
-from plnt.clients.kube import VIRTUAL_SERVICES
+from plnt.clients.kube import REPLICA_SETS, VIRTUAL_SERVICES, Object
+from plnt.model import names
 from plnt.model.status import Phase
+from plnt.model.traffic import INSTANCE_LABEL
 from tests.chaos.world import read_world, wait_settled
 from tests.e2e.models import Models
 from tests.e2e.place import Place
@@ -108,10 +110,34 @@ async def test_cancel_during_the_bake_takes_the_traffic_back_and_undoes_the_cana
 async def test_cancel_while_pods_start_leaves_nothing(place: Place, models: Models) -> None:
     scenario = Scenario(place)
     generation = await scenario.apply(await models.uri("endless", loadSeconds=600))
-    await scenario.wait_for(scenario.releases, bool, "release")
+    (release,) = await scenario.wait_for(scenario.releases, bool, "release")
+    await place.kube.create(REPLICA_SETS, place.namespace, ownerless_replica_set(scenario, release))
     await scenario.temporal("workflow", "cancel")
     await scenario.wait_phase(Phase.ROLLED_BACK, generation)
     await check_nothing_left(scenario)
+    found, _ = await place.kube.list(REPLICA_SETS, place.namespace)
+    assert found == []
+
+
+def ownerless_replica_set(scenario: Scenario, release: str) -> Object:
+    """Give a ReplicaSet as the garbage collector leaves one that missed the end of its Deployment."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": f"{release}-left",
+            "namespace": scenario.place.namespace,
+            "labels": {INSTANCE_LABEL: release, names.OWNER_LABEL: scenario.base},
+        },
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": {"test": "left"}},
+            "template": {
+                "metadata": {"labels": {"test": "left"}},
+                "spec": {"containers": [{"name": "engine", "image": "none"}]},
+            },
+        },
+    }
 
 
 async def test_cancel_in_the_line_and_in_the_smoke_test_gives_everything_back(place: Place, models: Models) -> None:
