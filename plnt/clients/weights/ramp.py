@@ -12,8 +12,8 @@ WARM_BYTES = 4 << 20
 """Bytes per connection before anything is judged."""
 WINDOW_SECONDS = 2.0
 """Longest time until then."""
-GAIN = 1.25
-"""Growth of the rate that is worth twice the connections."""
+GAIN = 1.05
+"""Growth of the rate that is worth twice the connections; what less would save is not worth what more would lose."""
 RETRY_SECONDS = 10.0
 """Time after which more are tried again where they gave nothing."""
 
