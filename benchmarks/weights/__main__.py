@@ -22,6 +22,8 @@ from benchmarks.weights import peers, stages
 from benchmarks.weights.capped import capped_proxy
 from benchmarks.weights.measure import SCRIPT, compare, render, run_script, tell
 from benchmarks.weights.stages import Stage
+from plnt.sandbox.report import Reporter
+from plnt.sandbox.sources.servers import provide_source_servers
 
 S3_PEERS = ("s5cmd", "rclone", "obstore", "aioboto3")
 
@@ -159,6 +161,13 @@ PARTS: dict[str, Callable[[Bench], Awaitable[str]]] = {
 }
 
 
+def provide() -> dict[str, str]:
+    """Build the servers and install the peers where they are missing; gives the peers' commands."""
+    with Reporter(sys.stderr) as reporter:
+        provide_source_servers(os.environ, reporter)
+    return peers.install()
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.weights", description=__doc__)
     parser.add_argument("--parts", default=",".join(PARTS), help="default: %(default)s")
@@ -168,7 +177,7 @@ async def main() -> None:
     parser.add_argument("--sparse-gib", type=int, default=20, help="size of the model in memory (%(default)s)")
     parser.add_argument("--folder", type=Path, help="where servers and pulls keep their files (the system's for such)")
     options = parser.parse_args()
-    commands = await asyncio.to_thread(peers.install)
+    commands = await asyncio.to_thread(provide)
     with tempfile.TemporaryDirectory(prefix="plnt-bench-", dir=options.folder) as name:
         bench = Bench(Path(name), commands, options.rounds, options.size_mib, options.cap_mb, options.sparse_gib)
         for part in options.parts.split(","):
