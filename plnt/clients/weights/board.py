@@ -71,6 +71,7 @@ class Board:
 
     def claim_hash(self, job: Job, partial: Partial, at: int) -> bool:
         """Ask to hash the bytes that come next in a file, at ``at``, as they come."""
+        # Asked at every buffer: mostly a look without the lock is enough.
         if job.hashed != at or job.hashing:
             return False
         with self._hash_changed:
