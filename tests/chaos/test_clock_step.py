@@ -32,6 +32,8 @@ STRUCK = {
     "promote": Phase.PROMOTING,
 }
 """When each process's clock steps."""
+ONLY_FORWARD = {"weights"}
+"""S3 servers refuse what was signed an hour ago: a pull with such a clock fails, and no retry helps."""
 
 
 @pytest.fixture
@@ -81,7 +83,8 @@ async def test_rollout_goes_on_when_every_workers_clock_steps_by_an_hour_amid_it
             for name, moment in STRUCK.items():
                 await wait_moment(scenario, generation, moment)
                 shown.setdefault(moment, time.monotonic())
-                clocks[name].write_text(f"{step}\n")
+                if step == "+1h" or name not in ONLY_FORWARD:
+                    clocks[name].write_text(f"{step}\n")
         await wait_end(scenario, Phase.READY, generation)
         await wait_settled(place)
         (release,) = await scenario.releases()
