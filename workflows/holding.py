@@ -33,7 +33,7 @@ async def hold_promotion(attempt: Attempt) -> None:
     people = asyncio.create_task(_await_people(attempt))
     tasks = [people]
     if attempt.facts.weights:
-        tasks.append(asyncio.create_task(_watch_on(attempt)))
+        tasks.append(asyncio.create_task(_watch_on(attempt, people)))
     try:
         await workflow.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -50,10 +50,11 @@ async def hold_promotion(attempt: Attempt) -> None:
         raise asyncio.CancelledError
 
 
-async def _watch_on(attempt: Attempt) -> None:
+async def _watch_on(attempt: Attempt, people: asyncio.Task[None]) -> None:
+    """Watch until the people are done; a watch that ends well at the very moment of its cancel swallows that."""
     release = attempt.facts.release
     watch = m.WatchCanary(ref=attempt.ref, base=attempt.base, release=release, seconds=MAX_SECONDS)
-    while True:
+    while not people.done():
         await attempt.take(WATCH_CANARY, watch, summary=f"watch {release} until the promotion may begin")
 
 

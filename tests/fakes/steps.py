@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +72,8 @@ class Fault:
     error: PlntError | None = None
     times: int = 1_000_000
     hold: bool = False
+    done_when_cancelled: bool = False
+    """A held step that is cancelled ends well, as one that was done at that very moment."""
     hang: int = 0
     """Attempts that do nothing and never answer, as of a worker that is gone: they end by their time limit."""
     lose: int = 0
@@ -388,7 +391,8 @@ async def _meet(fault: Fault, *, heartbeats: bool) -> None:
         fault.hang -= 1
         await _stay_silent()
     if fault.hold:
-        await _wait(fault.released, heartbeats=heartbeats)
+        with suppress(*((asyncio.CancelledError,) if fault.done_when_cancelled else ())):
+            await _wait(fault.released, heartbeats=heartbeats)
     if fault.error is not None and fault.times > 0:
         fault.times -= 1
         raise type(fault.error)(str(fault.error))

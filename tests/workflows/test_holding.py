@@ -95,6 +95,16 @@ async def test_promotion_waits_for_the_approval_of_its_generation_and_watches_th
     assert world.calls.count("watch-canary") == 2
 
 
+async def test_approved_run_goes_on_when_the_canarys_watch_ends_at_that_very_moment(rollouts: Rollouts) -> None:
+    world = rollouts.fakes.worlds["at-once"] = serving_world("at-once")
+    world.faults["watch-canary"] = Fault(hold=True, done_when_cancelled=True, only=lambda arg: arg.seconds > 0)
+    await rollouts.poke("at-once", second(approve="1"))
+    await rollouts.wait_entered("at-once", "watch-canary")
+    ended = await rollouts.roll_out("at-once", second(approve="2"))
+    assert ended.last.phase is Phase.READY
+    assert world.calls.count("watch-canary") == 2
+
+
 async def test_approval_given_beforehand_is_not_waited_for(rollouts: Rollouts) -> None:
     rollouts.fakes.worlds["approved"] = serving_world("approved")
     ended = await rollouts.roll_out("approved", second(approve="2"))
