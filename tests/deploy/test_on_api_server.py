@@ -123,7 +123,14 @@ async def test_manifests_without_helm_make_pods_that_the_restricted_level_admits
             deployments, _ = await kube.list(DEPLOYMENTS, SYSTEM)
             assert {one["metadata"]["name"] for one in deployments} == {f"plnt-{name}" for name in PRODUCT}
         finally:
-            await control_plane.kubectl("delete", "-f", manifests, "--timeout=90s")
+            await take_away(control_plane, manifests)
+
+
+async def take_away(sandbox: Sandbox, manifests: str) -> None:
+    """Delete what was applied, and pods by force: one bound to another test's node has no kubelet to end it."""
+    await sandbox.kubectl("delete", "-f", manifests, "--wait=false")
+    await sandbox.kubectl("-n", SYSTEM, "delete", "pods", "--all", "--force", "--grace-period=0")
+    await sandbox.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=90s")
 
 
 async def find_refusal(sandbox: Sandbox, namespace: str, template: dict[str, Any], folder: Path) -> str:
