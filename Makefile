@@ -54,7 +54,7 @@ imports: $(STAMP) ## import layers
 
 unit: $(STAMP) ## unit, workflow, replay, activity, bridge, chart and distribution tests
 	$(BIN)/plnt build --sources
-	$(PYTEST) tests --ignore tests/e2e --ignore tests/chaos
+	$(PYTEST) tests --ignore tests/e2e --ignore tests/chaos -n 2 --dist loadfile
 
 e2e: $(STAMP) ## the whole path on the sandbox
 	$(BIN)/plnt build
