@@ -28,12 +28,16 @@ from plnt.sandbox.waiting import wait_until
 from plnt.steps import Queue
 
 REF = Ref(namespace="default", name="m")
+OURS = {"plnt.test/made-by": "test-gpu"}
 
 
 @pytest.fixture(scope="module")
 async def kube(control_plane: Sandbox) -> AsyncIterator[Kube]:
     async with open_kube(control_plane.kubeconfig) as kube:
         yield kube
+        # The scheduler would put other tests' pods on these nodes, which have no kubelet.
+        for node in (await kube.list(NODES, labels=",".join(f"{key}={value}" for key, value in OURS.items())))[0]:
+            await kube.delete(NODES, None, node["metadata"]["name"])
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +56,8 @@ def gpu_class() -> str:
 async def add_node(kube: Kube, gpu_class: str, gpus: int, **spec: Any) -> str:
     """Add a ready node and wait until the cluster lets pods on it."""
     name = f"node-{uuid.uuid4().hex[:8]}"
-    await kube.create(NODES, None, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec})
+    meta = {"name": name, "labels": OURS}
+    await kube.create(NODES, None, {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec})
     quantities = {gpu_class: str(gpus), "cpu": "64", "memory": "512Gi", "pods": "110"}
     now = {"lastHeartbeatTime": None, "lastTransitionTime": None, "reason": "Test", "message": ""}
     status = {
