@@ -142,7 +142,7 @@ class PoolSettings(Settings):
     )
     """Kubernetes volume source of the weights cache, as JSON, mounted by runtime pods."""
     pull_connections: int = Field(16, alias="PLNT_PULL_CONNECTIONS", ge=1, le=64)
-    """Connections at work at once in all pulls of a worker."""
+    """Most connections at work at once in all pulls of a worker; a pull begins with four."""
     pull_bytes_per_second: int | None = Field(None, alias="PLNT_PULL_BYTES_PER_SECOND", ge=1)
     """Upper bound of this worker's download rate, in bytes per second; none = no bound."""
     private_hosts: Names = Field((), alias="PLNT_WEIGHTS_PRIVATE_HOSTS")
