@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -64,7 +63,7 @@ def status(options: argparse.Namespace) -> int:
     if not entries:
         print("no sandbox runs here; start one with `plnt up`")
         return 1
-    lines, well = render_status(entries, time.time())
+    lines, well = render_status(entries)
     print("\n".join(lines))
     return 0 if well else 1
 

@@ -21,7 +21,7 @@ _KILL_AFTER_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One process: a pid means it only together with ``started``, its start time in seconds since the epoch."""
+    """One process: a pid means it only together with ``started``, the seconds from the machine's boot to its start."""
 
     name: str
     pid: int
@@ -34,17 +34,28 @@ class Entry:
         """Find the very process if it still runs."""
         try:
             process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.started) < _SAME_START_SECONDS
+            same = abs(_read_start(self.pid) - self.started) < _SAME_START_SECONDS
             return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-        except psutil.Error:
+        except (psutil.Error, OSError):
             return None
+
+
+def _read_start(pid: int) -> float:
+    """Give the seconds from boot to a process's start: its time of day moves whenever the clock is set.
+
+    Raises:
+        OSError: it has ended.
+    """
+    # proc(5): starttime is the 22nd field, in ticks; the second, the name, may hold blanks and parentheses.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def describe_process(name: str, pid: int, ports: tuple[int, ...] = (), restarts: int = 0) -> Entry:
     """Describe a live process; one that has just ended gets the start time 0, which matches none."""
     try:
-        started = psutil.Process(pid).create_time()
-    except psutil.Error:
+        started = _read_start(pid)
+    except OSError:
         started = 0.0
     return Entry(name, pid, started, ports, restarts)
 

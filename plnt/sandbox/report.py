@@ -52,10 +52,10 @@ class Reporter:
             self._open = False
 
 
-def render_status(entries: Sequence[Entry], now: float) -> tuple[list[str], bool]:
+def render_status(entries: Sequence[Entry]) -> tuple[list[str], bool]:
     """Give the table of components, and whether all run."""
     rows = [("COMPONENT", "STATE", "PID", "PORTS", "UPTIME", "RESTARTS", "NOTE")]
-    well = True
+    well, now = True, time.clock_gettime(time.CLOCK_BOOTTIME)
     for entry in entries:
         runs = entry.find() is not None
         well = well and runs

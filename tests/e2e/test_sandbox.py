@@ -1,7 +1,6 @@
 """The sandbox itself, as its user and as the other tests see it."""
 
 import asyncio
-import time
 
 from plnt.sandbox import record, report
 from plnt.sandbox.component import Component
@@ -13,7 +12,7 @@ from tests.e2e.place import GPUS, Place
 
 
 async def test_every_component_runs_and_listens_where_the_record_says(sandbox: Sandbox) -> None:
-    lines, well = report.render_status(record.read_entries(sandbox.state.processes), time.time())
+    lines, well = report.render_status(record.read_entries(sandbox.state.processes))
     assert well, "\n".join(lines)
     shown = {line.split()[0] for line in lines[1:]}
     expected: list[Component] = list_components(sandbox.site)

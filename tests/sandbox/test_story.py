@@ -34,7 +34,7 @@ def test_story_ends_with_the_rollout() -> None:
 
 
 def test_status_table_tells_what_is_down_and_why() -> None:
-    lines, well = render_status([Entry("gpu", 2**22, 1.0, (21_000,), 4, "ended with SIGKILL, starts in 1 s")], 2.0)
+    lines, well = render_status([Entry("gpu", 2**22, 1.0, (21_000,), 4, "ended with SIGKILL, starts in 1 s")])
     assert not well
     assert "down" in lines[1]
     assert "SIGKILL" in lines[1]

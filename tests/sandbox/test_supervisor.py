@@ -113,3 +113,14 @@ def test_recorded_pid_of_another_process_is_not_ended(state: State) -> None:
         assert record.end_all(state.root, state.processes) == []
         assert psutil.Process(innocent.pid).is_running()
         innocent.kill()
+
+
+def test_recorded_process_is_found_after_the_machines_clock_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", SLEEPS]) as lasting:
+        entry = record.describe_process("gpu", lasting.pid)
+        # What the kernel gives as the time of the boot is the time of day less the uptime.
+        moved = psutil.boot_time() + 3600
+        monkeypatch.setattr("psutil._pslinux.boot_time", lambda: moved)
+        assert entry.find() is not None
+        lasting.kill()
+    assert entry.find() is None
