@@ -60,7 +60,7 @@ e2e: $(STAMP) ## the whole path on the sandbox
 	$(BIN)/plnt build
 	$(PYTEST) tests/e2e -m "not extended"
 
-extended: $(STAMP) ## every scenario on the sandbox: edits, all sources, autoscaling, a sample of the chaos
+extended: $(STAMP) ## every scenario on the sandbox: edits, all sources, autoscaling, more of the chaos
 	$(BIN)/plnt build --metrics --sources
 	$(PYTEST) tests/e2e
 

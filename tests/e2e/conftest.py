@@ -26,8 +26,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name == LAST)
 
 
-EXTENDED = {"test_6_supersede.py", "test_7_sources.py", "test_8_autoscaling.py", "test_8_chaos_sample.py"}
-"""Scenarios that `make extended` adds to those of `make test`: they take servers or minutes of their own."""
+EXTENDED = {"test_6_supersede.py", "test_7_sources.py", "test_8_autoscaling.py"}
+"""Scenarios, beside those marked so, that `make extended` adds: they take servers or minutes of their own."""
 
 LAST = "test_99_audit.py"
 """Looks back on what all the others did."""

@@ -21,17 +21,16 @@ from tests.e2e.place import Place, make_place
 from tests.e2e.scenario import Scenario
 from tests.e2e.test_6_commands import run_temporal
 
-CELLS = (
-    Cell("bridge", "Pending"),
+CELLS = (Cell("bridge", "Pending"), Cell("deploy", "Deploying"), Cell("temporal", "SmokeTesting"))
+MORE_CELLS = (
     Cell("control", "Validating"),
     Cell("weights", "PullingWeights"),
     Cell("etcd", "Deploying"),
-    Cell("deploy", "Deploying"),
-    Cell("temporal", "SmokeTesting"),
     Cell("promote", "Promoting"),
     Cell("kube-apiserver", "Promoting"),
     Cell("control", "undo"),
 )
+"""Those that only `make extended` runs, to keep `make test` short."""
 OUTAGE_SECONDS = 30.0
 
 
@@ -52,7 +51,9 @@ async def subject(place: Place) -> Subject:
     return await serve_first(place)
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@pytest.mark.parametrize(
+    "cell", [*CELLS, *(pytest.param(cell, marks=pytest.mark.extended) for cell in MORE_CELLS)], ids=str
+)
 async def test_rollout_ends_as_it_should_when_a_process_is_killed(subject: Subject, cell: Cell) -> None:
     await play(subject, cell)
 
@@ -73,6 +74,7 @@ async def test_rollout_goes_on_after_an_outage_of_half_a_minute(subject: Subject
     assert len(subject.serving) == 1
 
 
+@pytest.mark.extended
 async def test_pull_obeys_the_activity_commands_by_its_name(place: Place) -> None:
     scenario = Scenario(place, "held")
     pull = ("--activity-id", "pull-weights")
@@ -91,6 +93,7 @@ async def test_pull_obeys_the_activity_commands_by_its_name(place: Place) -> Non
     assert len(await scenario.runs()) == 1
 
 
+@pytest.mark.extended
 async def test_paused_pull_is_found_by_a_query_and_can_be_cancelled(place: Place) -> None:
     scenario = Scenario(place, "paused")
     await scenario.apply(await upload(place.sandbox, 160))
@@ -107,6 +110,7 @@ async def test_paused_pull_is_found_by_a_query_and_can_be_cancelled(place: Place
     await wait_settled(place)
 
 
+@pytest.mark.extended
 async def test_rollout_waits_for_a_pool_that_is_gone_and_goes_on_when_it_is_back(subject: Subject) -> None:
     scenario, sandbox = subject.scenario, subject.place.sandbox
     await sandbox.supervisor.stop("deploy", signal.SIGKILL)
@@ -119,6 +123,7 @@ async def test_rollout_waits_for_a_pool_that_is_gone_and_goes_on_when_it_is_back
     subject.serving = await scenario.releases()
 
 
+@pytest.mark.extended
 async def test_rollout_goes_on_when_every_process_of_plnt_restarts_at_once(subject: Subject) -> None:
     scenario, sandbox = subject.scenario, subject.place.sandbox
     uri, before = await upload(sandbox, 2), await scenario.runs()
@@ -133,6 +138,7 @@ async def test_rollout_goes_on_when_every_process_of_plnt_restarts_at_once(subje
     assert len(await scenario.runs()) == len(before) + 1
 
 
+@pytest.mark.extended
 async def test_deleted_kind_takes_everything_down_and_works_again_once_it_is_back(place: Place) -> None:
     subject = await serve_first(place, "kind")
     sandbox = place.sandbox
