@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+import pytest
+
 from plnt.clients.kube import REPLICA_SETS, VIRTUAL_SERVICES, Object
 from plnt.model import names
 from plnt.model.status import Phase
@@ -154,6 +156,7 @@ async def test_cancel_in_the_line_and_in_the_smoke_test_gives_everything_back(pl
     await check_nothing_left(holder)
 
 
+@pytest.mark.extended
 async def test_cancel_in_promoting_undoes_before_all_traffic_moved_and_lets_it_finish_after(
     place: Place, models: Models
 ) -> None:

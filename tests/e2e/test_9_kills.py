@@ -105,6 +105,7 @@ async def test_cancel_before_any_worker_took_the_run_is_carried_out_once_one_is_
     await check_nothing_left(scenario)
 
 
+@pytest.mark.extended
 async def test_pause_and_approval_outlive_the_processes_that_hold_the_run(broken_place: Place) -> None:
     sandbox, scenario = broken_place.sandbox, Scenario(broken_place)
     held = {"plnt.work/pause": "", "plnt.work/approve": "0"}
@@ -143,6 +144,7 @@ async def test_restarted_bridge_starts_no_new_run_of_settled_objects(broken_plac
     assert [await scenario.runs() for scenario in (ready, undone)] == before
 
 
+@pytest.mark.extended
 async def test_line_for_gpus_survives_its_processes(broken_place: Place) -> None:
     sandbox = broken_place.sandbox
     models = Models(sandbox)
