@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from typing import Any
 
 import aiohttp
@@ -90,7 +91,8 @@ async def run_helm_test(place: Place, release: str) -> tuple[int, str]:
     """Run the test of a release's chart as a person does; gives helm's exit code and what it said."""
     process = await asyncio.create_subprocess_exec(
         str(place.sandbox.programs.helm), "test", release, "--namespace", place.namespace, "--timeout", "60s",
-        env=place.sandbox.environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, **place.sandbox.environment},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     said, _ = await process.communicate()
     assert process.returncode is not None
