@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from plnt.clients.process_start import read_start_ticks
 from plnt.sandbox.state import write_json
 
 MARK = "PLNT_SANDBOX_STATE"
@@ -36,28 +37,18 @@ class Entry:
             process = psutil.Process(self.pid)
             same = abs(_read_start(self.pid) - self.started) < _SAME_START_SECONDS
             return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-        except (psutil.Error, OSError):
+        except psutil.Error:
             return None
 
 
 def _read_start(pid: int) -> float:
-    """Give the seconds from boot to a process's start: its time of day moves whenever the clock is set.
-
-    Raises:
-        OSError: it has ended.
-    """
-    # proc(5): starttime is the 22nd field, in ticks; the second, the name, may hold blanks and parentheses.
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    """Give the seconds from boot to a process's start; 0 = it has ended."""
+    return int(read_start_ticks(pid) or 0) / os.sysconf("SC_CLK_TCK")
 
 
 def describe_process(name: str, pid: int, ports: tuple[int, ...] = (), restarts: int = 0) -> Entry:
     """Describe a live process; one that has just ended gets the start time 0, which matches none."""
-    try:
-        started = _read_start(pid)
-    except OSError:
-        started = 0.0
-    return Entry(name, pid, started, ports, restarts)
+    return Entry(name, pid, _read_start(pid), ports, restarts)
 
 
 class Record:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from plnt.clients.process_start import read_start_ticks
 from plnt.clients.weights.journal import read_boot_id
 from plnt.model.pull_progress import PullProgress
 
@@ -22,21 +23,13 @@ EXPIRE_SECONDS = 30.0
 def describe_process() -> dict[str, Any]:
     """Say which process this is, so that its successor on the same node need not wait for the claim to expire."""
     pid = os.getpid()
-    return {"boot": read_boot_id(), "space": _read_pid_space(), "pid": pid, "started": _read_start(pid)}
+    return {"boot": read_boot_id(), "space": _read_pid_space(), "pid": pid, "started": read_start_ticks(pid)}
 
 
 def _read_pid_space() -> str:
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
-        return ""
-
-
-def _read_start(pid: int) -> str:
-    """Give a process's start time; empty when there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
         return ""
 
 
@@ -133,4 +126,4 @@ def _is_dead(holder: dict[str, Any]) -> bool:
     here = describe_process()
     same_space = process["boot"] == here["boot"] and process.get("space") == here["space"]
     pid = process.get("pid")
-    return same_space and isinstance(pid, int) and _read_start(pid) != process.get("started")
+    return same_space and isinstance(pid, int) and read_start_ticks(pid) != process.get("started")
