@@ -15,7 +15,8 @@ from activities.pools import POOLS, Pool
 from plnt import telemetry
 from plnt.clients import temporal
 from plnt.clients.health import serve_health
-from plnt.clients.worker import run_workers, stop_event
+from plnt.clients.stopping import stop_event
+from plnt.clients.worker import run_workers
 from plnt.settings import PoolSettings, SettingsInvalid
 
 HEARTBEAT_THROTTLE = timedelta(seconds=1)

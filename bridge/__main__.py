@@ -23,7 +23,8 @@ from plnt.clients import kube, temporal
 from plnt.clients.health import Check, serve_health
 from plnt.clients.janitor_schedule import ensure_schedule
 from plnt.clients.kube import Kube
-from plnt.clients.worker import run_workers, stop_event
+from plnt.clients.stopping import stop_event
+from plnt.clients.worker import run_workers
 from plnt.settings import BridgeSettings, SettingsInvalid
 from plnt.steps import Queue
 from workflows.status_reporter import StatusReporter

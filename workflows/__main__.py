@@ -17,7 +17,8 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from plnt import telemetry
 from plnt.clients import registration, temporal
 from plnt.clients.health import serve_health
-from plnt.clients.worker import run_workers, stop_event
+from plnt.clients.stopping import stop_event
+from plnt.clients.worker import run_workers
 from plnt.errors import PlntError
 from plnt.settings import ControlSettings, SettingsInvalid
 from plnt.steps import Queue

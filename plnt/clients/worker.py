@@ -1,19 +1,9 @@
 """Runs Temporal workers until SIGTERM or SIGINT, or until one of them fails."""
 
 import asyncio
-import signal
 from collections.abc import Iterable
 
 from temporalio.worker import Worker
-
-
-def stop_event() -> asyncio.Event:
-    """Give an event that SIGTERM and SIGINT set."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    return stop
 
 
 async def run_workers(workers: Iterable[Worker], stop: asyncio.Event) -> None:

@@ -5,13 +5,12 @@ import logging
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from plnt.clients import kube
 from plnt.clients.kube import Kube
-from plnt.clients.worker import stop_event
+from plnt.clients.stopping import run_until, stop_event
 
 Work = Callable[[Kube], Coroutine[Any, Any, None]]
 
@@ -33,10 +32,4 @@ def run_feed(work: Work) -> int:
 async def _feed(work: Work) -> None:
     stop = stop_event()
     async with kube.connect() as api:
-        feeding = asyncio.create_task(work(api))
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait([feeding, stopping], return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        feeding.cancel()
-        with suppress(asyncio.CancelledError):
-            await feeding
+        await run_until(stop, work(api))

@@ -4,14 +4,13 @@ import argparse
 import asyncio
 import logging
 import os
-import signal
-from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
 
 import plnt
 from plnt.clients import kube
+from plnt.clients.stopping import run_until, stop_event
 from plnt.sandbox.kubelet.agent import Agent
 from plnt.sandbox.kubelet.events import Events
 from plnt.sandbox.kubelet.logs import serve_logs
@@ -56,9 +55,7 @@ def compose_process_env(state: State) -> dict[str, str]:
 
 async def run(arguments: argparse.Namespace) -> None:
     """Play the nodes until SIGTERM."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_event()
     state = State(arguments.state.absolute())
     ended = end_leftovers(state.root / "kubelet" / "processes")
     if ended:
@@ -76,17 +73,7 @@ async def run(arguments: argparse.Namespace) -> None:
         )
         agent = Agent(shared, arguments.port, arguments.number)
         async with serve_logs(agent.find_container, arguments.port, state.pki):
-            await _until(stop, agent)
-
-
-async def _until(stop: asyncio.Event, agent: Agent) -> None:
-    work = asyncio.create_task(agent.run())
-    stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    work.cancel()
-    with suppress(asyncio.CancelledError):
-        await work
+            await run_until(stop, agent.run())
 
 
 if __name__ == "__main__":
