@@ -10,9 +10,9 @@ from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ActivityError
 
 from plnt.errors import EndpointNotReady
+from plnt.model import messages as m
 from plnt.model import names
 from plnt.model.desired import Desired, Ref
-from plnt.model.messages import ReleaseSeen, World
 from plnt.model.reports import Facts, Failure, build_report, describe_run
 from plnt.model.status import Phase
 from plnt.steps import In, Out, Step
@@ -52,8 +52,8 @@ class Attempt:
         self.is_granted = is_granted
         self.undos = UndoList()
         self.facts = Facts(deleting=desired.deleting)
-        self.world = World()
-        self.stable: ReleaseSeen | None = None
+        self.world = m.World()
+        self.stable: m.ReleaseSeen | None = None
         """The release that serves; none = nothing does."""
         self.size = 0
         """Pods that the release under test is sized to."""
@@ -164,6 +164,17 @@ class Attempt:
                 if self.facts.stalled:
                     self.report(stalled=False, failure=None)
                 return done
+
+    def ask_to_settle(self, record: m.ServingRecord) -> m.Settle:
+        """Give the request to let front Service, record and autoscaler follow the release of ``record``."""
+        return m.Settle(
+            ref=self.ref,
+            base=self.base,
+            policy=self.desired.policy,
+            record=record,
+            spec=self.desired.spec,
+            release_name=record.release,
+        )
 
     def note(self, **found: Any) -> None:
         """Remember facts; they are told with the next report."""

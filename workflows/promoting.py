@@ -76,14 +76,7 @@ async def settle(attempt: Attempt, tree: str) -> None:
         )
         settled = await attempt.insist(
             SETTLE,
-            m.Settle(
-                ref=attempt.ref,
-                base=attempt.base,
-                policy=desired.policy,
-                record=record,
-                spec=desired.spec,
-                release_name=release,
-            ),
+            attempt.ask_to_settle(record),
             summary=f"point the front Service at {release} and write the serving record",
             is_hopeless=lambda failure: attempt.superseded and lacks_endpoints(failure),
         )

@@ -106,21 +106,14 @@ async def finish_promotion(attempt: Attempt) -> None:
     """
     assert attempt.stable is not None
     attempt.past_return = True
-    desired, stable = attempt.desired, attempt.stable
+    stable = attempt.stable
     record = m.ServingRecord(
         revision=stable.revision, release=stable.name, generation=0, identity="", pods_digest="unknown"
     )
     with suppress(GivenUp):
         await attempt.insist(
             SETTLE,
-            m.Settle(
-                ref=attempt.ref,
-                base=attempt.base,
-                policy=desired.policy,
-                record=record,
-                spec=desired.spec,
-                release_name=stable.name,
-            ),
+            attempt.ask_to_settle(record),
             summary="finish the promotion that an earlier run began",
             is_hopeless=lacks_endpoints,
         )
