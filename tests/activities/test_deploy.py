@@ -18,19 +18,20 @@ from temporalio.testing import ActivityEnvironment
 from activities.deploy import Deploy
 from activities.releases import Releases
 from plnt.clients.helm import open_helm, read_chart_versions
-from plnt.clients.kube import CONFIG_MAPS, DEPLOYMENTS, PODS, REPLICA_SETS, SERVICES, VIRTUAL_SERVICES, Kube, Object
+from plnt.clients.kube import CONFIG_MAPS, DEPLOYMENTS, PODS, REPLICA_SETS, SERVICES, VIRTUAL_SERVICES, Kube
 from plnt.errors import CanaryUnhealthy, Conflict, DeployFailed, NameTaken, SpecInvalid, StaleRun
 from plnt.model import messages as m
 from plnt.model import names
 from plnt.model.desired import Policy, Ref
 from plnt.model.options import Options
-from plnt.model.traffic import INSTANCE_LABEL, Site, render_route
+from plnt.model.traffic import Site, render_route
 from plnt.model.workflow_run import Model, Resources, Runtime, Spec
 from plnt.resources import chart_dir
 from plnt.sandbox.cluster import NAMESPACES, SERVICE_ACCOUNTS, open_kube
 from plnt.sandbox.programs import Programs
 from plnt.sandbox.running import Sandbox
 from plnt.sandbox.waiting import wait_until
+from tests.fakes.replica_set import make_replica_set
 from tests.fakes.temporal_client import FakeTemporal
 
 NFS = {"nfs": {"server": "weights.plnt.test", "path": "/"}}
@@ -398,28 +399,10 @@ async def test_uninstall_deletes_a_replica_set_that_was_left_without_its_deploym
     deploy: Deploy, kube: Kube, ref: Ref
 ) -> None:
     await act(deploy.install_release, install(ref))
-    await kube.create(REPLICA_SETS, ref.namespace, make_replica_set(ref))
+    await kube.create(REPLICA_SETS, ref.namespace, make_replica_set(ref.namespace, RELEASE, BASE))
     await act(deploy.uninstall_release, uninstall(ref))
     found, _ = await kube.list(REPLICA_SETS, ref.namespace)
     assert found == []
-
-
-def make_replica_set(ref: Ref) -> Object:
-    """Give a ReplicaSet of the release that no Deployment owns, so that no garbage collector takes it away."""
-    labels = {INSTANCE_LABEL: RELEASE, names.OWNER_LABEL: BASE}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "metadata": {"name": f"{RELEASE}-left", "namespace": ref.namespace, "labels": labels},
-        "spec": {
-            "replicas": 0,
-            "selector": {"matchLabels": {"test": "left"}},
-            "template": {
-                "metadata": {"labels": {"test": "left"}},
-                "spec": {"containers": [{"name": "engine", "image": "none"}]},
-            },
-        },
-    }
 
 
 async def test_drain_counts_from_the_first_attempt(deploy: Deploy, kube: Kube, ref: Ref) -> None:

@@ -14,6 +14,7 @@ from plnt.model import names
 from plnt.model.line import Line
 from plnt.model.status import TERMINAL_PHASES, Phase
 from plnt.model.traffic import INSTANCE_LABEL
+from tests.command_line import run_command
 from tests.e2e.place import Place
 
 SETTLE_SECONDS = 240.0
@@ -47,7 +48,7 @@ async def read_world(place: Place) -> World:
     return World(
         runs={run["metadata"]["name"]: run for run in runs},
         deployments=_by_owner(deployments),
-        weights={route["metadata"]["name"]: _weights(route) for route in routes},
+        weights={route["metadata"]["name"]: read_release_weights(route) for route in routes},
         selectors={
             one["metadata"]["name"]: (one["spec"].get("selector") or {}).get(INSTANCE_LABEL, "")
             for one in services
@@ -66,19 +67,16 @@ def _by_owner(objects: list[Object]) -> dict[str, set[str]]:
     return found
 
 
-def _weights(route: Object) -> dict[str, int]:
+def read_release_weights(route: Object) -> dict[str, int]:
+    """Give the weights on a route, by release."""
     targets = route["spec"]["http"][0]["route"]
     return {one["destination"]["host"].split(".")[0]: one.get("weight", 100) for one in targets}
 
 
 async def _list_records(place: Place) -> dict[str, str]:
     sandbox = place.sandbox
-    process = await asyncio.create_subprocess_exec(
-        str(sandbox.programs.server("helm")), "list", "--output", "json", "--namespace", place.namespace,
-        env=sandbox.environment, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, _ = await process.communicate()
-    assert process.returncode == 0
+    command = [str(sandbox.programs.helm), "list", "--output", "json", "--namespace", place.namespace]
+    out = await run_command(command, sandbox.environment)
     return {one["name"]: one["status"] for one in json.loads(out)}
 
 

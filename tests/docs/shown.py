@@ -1,13 +1,13 @@
 """The commands that the documents show, as a reader types them."""
 
-import asyncio
-import os
 import re
 import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.command_line import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -59,17 +59,7 @@ async def type_command(
     """Run a command word for word, but for the names that it leaves open; gives its output."""
     words = [_fill(word, stand_ins) for word in shown.words]
     words[0] = str(BIN / shown.tool) if shown.tool == "plnt" else words[0]
-    process = await asyncio.create_subprocess_exec(
-        *words,
-        env={**os.environ, **environment},
-        cwd=folder,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode == 0, f"{shown.document}: {shlex.join(words)}: {err.decode()}{out.decode()}"
-    return out.decode()
+    return await run_command(words, environment, folder=folder)
 
 
 def _fill(word: str, stand_ins: Mapping[str, str]) -> str:

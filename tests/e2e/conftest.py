@@ -21,13 +21,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "e2e" in item.path.parts and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SECONDS))
-        if item.path.name in EXTENDED:
-            item.add_marker(pytest.mark.extended)
     items.sort(key=lambda item: item.path.name == LAST)
 
-
-EXTENDED = {"test_6_supersede.py", "test_7_sources.py", "test_8_autoscaling.py"}
-"""Scenarios, beside those marked so, that `make extended` adds: they take servers or minutes of their own."""
 
 LAST = "test_99_audit.py"
 """Looks back on what all the others did."""

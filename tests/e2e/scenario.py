@@ -15,6 +15,7 @@ from plnt.clients.kube import WORKFLOW_RUNS, Object
 from plnt.errors import ApiUnavailable, NotFound
 from plnt.model import names
 from plnt.model.status import TERMINAL_PHASES, Phase
+from tests.command_line import run_command
 from tests.e2e.place import Place
 
 Seen = TypeVar("Seen")
@@ -77,15 +78,10 @@ class Scenario:
 
     async def temporal(self, *arguments: str) -> str:
         """Run the temporal CLI on this run's rollout."""
-        environment = self.place.sandbox.environment
-        command = [str(self.place.sandbox.programs.temporal), *arguments]
+        sandbox = self.place.sandbox
+        command = [str(sandbox.programs.temporal), *arguments]
         command += ["-w", names.rollout_id(self.place.namespace, self.name)]
-        process = await asyncio.create_subprocess_exec(
-            *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        out, err = await process.communicate()
-        assert process.returncode == 0, f"{' '.join(command)}: {err.decode()}"
-        return out.decode()
+        return await run_command(command, sandbox.environment)
 
     async def apply(self, uri: str, **changes: Any) -> int:
         """Apply the run with kubectl; gives the generation."""
@@ -175,13 +171,8 @@ class Scenario:
     async def releases(self) -> set[str]:
         """Give the names of the Helm releases in the namespace, by the real helm."""
         sandbox = self.place.sandbox
-        process = await asyncio.create_subprocess_exec(
-            str(sandbox.programs.server("helm")), "list", "--short", "--namespace", self.place.namespace,
-            env=sandbox.environment, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, _ = await process.communicate()
-        assert process.returncode == 0
-        return set(out.decode().split())
+        command = [str(sandbox.programs.helm), "list", "--short", "--namespace", self.place.namespace]
+        return set((await run_command(command, sandbox.environment)).split())
 
     async def runs(self) -> list[str]:
         """Give the run IDs of this rollout's workflow, newest first."""

@@ -1,19 +1,18 @@
 """Every command of the ``temporal`` CLI that operators use, on real servers: what each does to a rollout."""
 
-import asyncio
 import json
 
 import pytest
 
-from plnt.clients.kube import REPLICA_SETS, VIRTUAL_SERVICES, Object
-from plnt.model import names
+from plnt.clients.kube import REPLICA_SETS, VIRTUAL_SERVICES
 from plnt.model.status import Phase
-from plnt.model.traffic import INSTANCE_LABEL
-from tests.chaos.world import read_world, wait_settled
+from tests.chaos.world import read_release_weights, read_world, wait_settled
+from tests.command_line import run_command
 from tests.e2e.models import Models
 from tests.e2e.place import Place
 from tests.e2e.scenario import Scenario
 from tests.e2e.test_1_first_rollout import check_nothing_left
+from tests.fakes.replica_set import make_replica_set
 
 LONG_BAKE = {"plnt.work/bake-seconds": "600"}
 LOAD_SECONDS = 5
@@ -21,25 +20,13 @@ LOAD_SECONDS = 5
 
 async def run_temporal(place: Place, *arguments: str) -> str:
     """Run the temporal CLI without a workflow ID."""
-    sandbox = place.sandbox
-    process = await asyncio.create_subprocess_exec(
-        str(sandbox.programs.temporal),
-        *arguments,
-        env=sandbox.environment,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode == 0, f"temporal {' '.join(arguments)}: {err.decode()}"
-    return out.decode()
+    return await run_command([str(place.sandbox.programs.temporal), *arguments], place.sandbox.environment)
 
 
 async def read_weights(scenario: Scenario) -> dict[str, int]:
     """Give the weights on the route, by release."""
     route = await scenario.place.kube.find(VIRTUAL_SERVICES, scenario.place.namespace, scenario.base)
-    targets = route["spec"]["http"][0]["route"] if route else []
-    return {target["destination"]["host"].split(".")[0]: target.get("weight", 100) for target in targets}
+    return read_release_weights(route) if route else {}
 
 
 async def wait_baking(scenario: Scenario) -> None:
@@ -113,33 +100,12 @@ async def test_cancel_while_pods_start_leaves_nothing(place: Place, models: Mode
     scenario = Scenario(place)
     generation = await scenario.apply(await models.uri("endless", loadSeconds=600))
     (release,) = await scenario.wait_for(scenario.releases, bool, "release")
-    await place.kube.create(REPLICA_SETS, place.namespace, ownerless_replica_set(scenario, release))
+    await place.kube.create(REPLICA_SETS, place.namespace, make_replica_set(place.namespace, release, scenario.base))
     await scenario.temporal("workflow", "cancel")
     await scenario.wait_phase(Phase.ROLLED_BACK, generation)
     await check_nothing_left(scenario)
     found, _ = await place.kube.list(REPLICA_SETS, place.namespace)
     assert found == []
-
-
-def ownerless_replica_set(scenario: Scenario, release: str) -> Object:
-    """Give a ReplicaSet as the garbage collector leaves one that missed the end of its Deployment."""
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "metadata": {
-            "name": f"{release}-left",
-            "namespace": scenario.place.namespace,
-            "labels": {INSTANCE_LABEL: release, names.OWNER_LABEL: scenario.base},
-        },
-        "spec": {
-            "replicas": 0,
-            "selector": {"matchLabels": {"test": "left"}},
-            "template": {
-                "metadata": {"labels": {"test": "left"}},
-                "spec": {"containers": [{"name": "engine", "image": "none"}]},
-            },
-        },
-    }
 
 
 async def test_cancel_in_the_line_and_in_the_smoke_test_gives_everything_back(place: Place, models: Models) -> None:

@@ -4,6 +4,8 @@ import asyncio
 import time
 from functools import partial
 
+import pytest
+
 from plnt.clients.kube import WORKFLOW_RUNS
 from plnt.model import names
 from plnt.model.status import Phase
@@ -22,6 +24,8 @@ from tests.e2e.test_6_commands import (
     serve_first,
     wait_baking,
 )
+
+pytestmark = pytest.mark.extended
 
 SHORT_BAKE = {"plnt.work/bake-seconds": "2"}
 BACK_SECONDS = 60.0

@@ -1,8 +1,6 @@
 """plnt inside the cluster that it manages, installed by helm from its chart as a platform engineer does."""
 
-import asyncio
 import json
-import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from plnt.sandbox.product import POLICY, POOLS, PRODUCT
 from plnt.sandbox.programs import Programs
 from plnt.sandbox.running import Sandbox, running_sandbox
 from plnt.sandbox.waiting import wait_until
+from tests.command_line import run_command
 from tests.docs.shown import ROOT, pick, type_command
 from tests.e2e.models import Models
 from tests.e2e.place import Place, make_place
@@ -54,16 +53,8 @@ class Platform:
         """Run the real helm as the administrator in plnt's namespace."""
         command = [str(self.sandbox.programs.helm), *arguments, "--namespace", SYSTEM]
         command += [] if values is None else ["--values", "-"]
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            env={**os.environ, **self.sandbox.environment},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await process.communicate(json.dumps(values).encode() if values is not None else b"")
-        assert process.returncode == 0, f"{' '.join(command)}: {err.decode()}{out.decode()}"
-        return out.decode()
+        given = b"" if values is None else json.dumps(values).encode()
+        return await run_command(command, self.sandbox.environment, given=given)
 
     async def wait_rolled_out(self) -> None:
         """Wait until every Deployment's newest pods are ready."""

@@ -1,8 +1,6 @@
 """Every runtime from its chart to an answer under the model's name, each with weights in another format."""
 
-import asyncio
 import json
-import os
 from typing import Any
 
 import aiohttp
@@ -13,6 +11,7 @@ from plnt.model import names
 from plnt.model.options import VALUES_FROM
 from plnt.model.status import Phase
 from plnt.sandbox.kubelet import control
+from tests.command_line import try_command
 from tests.e2e.models import Models
 from tests.e2e.place import Place
 from tests.e2e.scenario import FULL_PASS, Scenario, Traffic
@@ -89,14 +88,9 @@ async def test_helm_test_of_a_release_that_does_not_answer_fails(place: Place, m
 
 async def run_helm_test(place: Place, release: str) -> tuple[int, str]:
     """Run the test of a release's chart as a person does; gives helm's exit code and what it said."""
-    process = await asyncio.create_subprocess_exec(
-        str(place.sandbox.programs.helm), "test", release, "--namespace", place.namespace, "--timeout", "60s",
-        env={**os.environ, **place.sandbox.environment},
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    said, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, said.decode()
+    command = [str(place.sandbox.programs.helm), "test", release, "--namespace", place.namespace, "--timeout", "60s"]
+    code, out, err = await try_command(command, place.sandbox.environment)
+    return code, out + err
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ from tests.e2e.models import FAST
 from tests.e2e.place import Place, clear_place, make_place
 from tests.e2e.scenario import FULL_PASS, Scenario
 
+pytestmark = pytest.mark.extended
+
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 URIS = {
     path.stem: yaml.safe_load(path.read_text())["spec"]["model"]["storageUri"]

@@ -25,7 +25,7 @@ from tests.e2e.models import Models
 from tests.e2e.place import Place, clear_place, make_place
 from tests.e2e.scenario import Scenario, Traffic
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.extended, pytest.mark.timeout(600)]
 
 HPAS = Resource("autoscaling/v2", "horizontalpodautoscalers")
 SCALED_OBJECTS = Resource("keda.sh/v1alpha1", "scaledobjects")
